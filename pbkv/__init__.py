@@ -1,0 +1,3 @@
+"""PBKV: prediction-based KV-cache management for agent workflows."""
+
+__version__ = "0.1.0"

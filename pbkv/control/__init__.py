@@ -1,0 +1,1 @@
+"""The HTTP control interface of an engine: the router both engines mount, and the client that consoles use."""
