@@ -1,0 +1,77 @@
+"""A model small enough to serve on two CPU cores: byte-level tokenizer, chat template, two Qwen3 layers with seeded random weights.
+
+One token is one byte, so prompt lengths in tests are lengths of text. The context is 32,768 tokens. What it writes is printable ASCII and
+depends on every part of the prompt, so a wrong KV entry shows in the output, and an answer sent back as text is the same tokens again.
+"""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+_SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+_CHAT_TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+_VOCABULARY = 512
+#: The byte-level alphabet writes a space as this letter.
+_SPACE = "\u0120"
+_CONTEXT = 32_768
+#: Wide enough that attention, not the last token, decides the next one; with the usual 0.02 the output ignores the prompt.
+_INITIALIZER_RANGE = 0.2
+#: Bump when the files change, so that a cached model is made anew.
+VERSION = 2
+
+
+def make_model(path: str | Path, *, seed: int = 0) -> Path:
+    """Write the model to the folder `path` unless a finished one is there; returns the folder. Needs torch and transformers."""
+    folder = Path(path)
+    marker = folder / "pbkv_tiny_model"
+    if marker.is_file() and marker.read_text() == f"{VERSION} {seed}":
+        return folder
+    # Built beside its place and moved in, so that an interrupted run leaves no half model behind.
+    building = folder.with_name(f"{folder.name}.{os.getpid()}")
+    shutil.rmtree(building, ignore_errors=True)
+    building.mkdir(parents=True)
+    vocabulary = _write_tokenizer(building)
+    _write_weights(building, vocabulary, seed)
+    (building / marker.name).write_text(f"{VERSION} {seed}")
+    shutil.rmtree(folder, ignore_errors=True)
+    building.rename(folder)
+    return folder
+
+
+def _write_tokenizer(folder: Path) -> dict[str, int]:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {token: i for i, token in enumerate([*sorted(pre_tokenizers.ByteLevel.alphabet()), *_SPECIALS])}
+    tokenizer: Any = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    fast: Any = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>", additional_special_tokens=["<|im_start|>"]
+    )
+    fast.chat_template = _CHAT_TEMPLATE
+    fast.save_pretrained(folder)
+    return vocabulary
+
+
+def _write_weights(folder: Path, vocabulary: dict[str, int], seed: int) -> None:
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    config: Any = Qwen3Config(
+        vocab_size=_VOCABULARY, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=16, max_position_embeddings=_CONTEXT, tie_word_embeddings=False, bos_token_id=None,
+        initializer_range=_INITIALIZER_RANGE, eos_token_id=vocabulary["<|im_end|>"], pad_token_id=vocabulary["<|endoftext|>"], dtype="float32",
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model: Any = Qwen3ForCausalLM(config)
+    printable = torch.zeros(_VOCABULARY, 1)
+    printable[[i for token, i in vocabulary.items() if len(token) == 1 and (token == _SPACE or "!" <= token <= "~")]] = 1
+    with torch.no_grad():
+        model.lm_head.weight.mul_(printable)  # a zero row has logit 0, and among 95 random ones some are above it
+    model.save_pretrained(folder, safe_serialization=True)
