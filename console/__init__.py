@@ -1,0 +1,1 @@
+"""The `pbkv` command line and the terminal app."""

@@ -1,0 +1,1 @@
+"""One module per command of `pbkv`; none is imported before its command runs."""
