@@ -9,12 +9,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import pyarrow as pa
 
 from collector.reader import Reader
-from pbkv.events.schema import BY_NAME
+from pbkv.events.schema import BY_NAME, Namespace
 
 #: WHERE clause of a bounded scan.
 IN_RANGE = "src = $src AND t > make_timestamp($t0) AND t <= make_timestamp($t1)"
@@ -43,14 +42,6 @@ class Query:
         return reader.sql(self.sql, {k: params[k] for k in self.params})
 
 
-def run_together(reader: Reader, queries: tuple[Query, ...], params: Mapping[str, int]) -> dict[str, list[dict[str, Any]]]:
-    """All answers from one statement, so that they show the same moment and cost one round trip. Raises like Reader.sql."""
-    parts = ", ".join(f"(SELECT list(q) FROM ({q.sql}) q) AS {q.name}" for q in queries)
-    used = frozenset[str]().union(*(q.params for q in queries))
-    row = reader.sql(f"SELECT {parts}", {k: params[k] for k in used}).to_pylist()[0]
-    return {name: rows or [] for name, rows in row.items()}
-
-
 def text(kind: str, field: str, column: str | None = None) -> str:
     """SQL for the name of an enumerated code of `kind`.`field`."""
     names = ", ".join(f"'{v}'" for v in BY_NAME[kind].field(field).values)
@@ -62,7 +53,11 @@ def code(kind: str, field: str, value: str) -> int:
     return BY_NAME[kind].field(field).code(value)
 
 
-def named(column: str) -> str:
-    """SQL for the text behind an id: NULL for 0, '#id' when the name itself was lost. For results of few rows."""
-    found = f"(SELECT any_value(n.text) FROM raw.name n WHERE n.src = $src AND n.id = {column})"
-    return f"CASE WHEN {column} = 0 THEN NULL ELSE coalesce({found}, '#' || {column}) END"
+def names_of(namespace: Namespace) -> str:
+    """SQL of one row with `names`, a map from id to text. Joined crosswise it is planned once, unlike a join per id column."""
+    return f"SELECT map(list(id), list(text)) AS names FROM raw.name WHERE src = $src AND namespace = {int(namespace)}"
+
+
+def named(column: str, found: str | None = None) -> str:
+    """SQL for the text behind an id (looked up in `names`, or given as `found`): NULL for 0, '#id' when the name itself was lost."""
+    return f"CASE WHEN {column} = 0 THEN NULL ELSE coalesce({found or f'names[{column}]'}, '#' || {column}) END"

@@ -3,7 +3,8 @@
 Live = its last workflow event is a start, or there is none in the past looked at and its last call was not final.
 """
 
-from collector.views.query import IN_PAST, Query, code, named
+from collector.views.query import IN_PAST, Query, code, named, names_of
+from pbkv.events.schema import Namespace
 
 #: Most workflows a screen is given, the most recently active first.
 MAX_WORKFLOWS = 500
@@ -44,11 +45,13 @@ WORKFLOWS = Query(
             FROM c FULL JOIN e ON c.workflow = e.workflow
             WHERE CASE WHEN e.event IS NULL THEN c.final = 0 ELSE e.event = {_START} END
             ORDER BY last DESC, workflow DESC LIMIT {MAX_WORKFLOWS})
-        SELECT {named('l.workflow')} AS workflow, coalesce(l.step, 0) AS step, {named('l.agent')} AS agent,
+        SELECT {named('l.workflow', 'w.text')} AS workflow, coalesce(l.step, 0) AS step, {named('l.agent')} AS agent,
             CASE WHEN b.agent = 0 THEN 'END' ELSE {named('b.agent')} END AS predicted_last, b.agent = l.agent AS hit,
             CASE WHEN n.agent = 0 THEN 'END' ELSE {named('n.agent')} END AS predicted_next, n.p::DOUBLE AS p_next,
             l.calls, l.prompt_tokens, l.hit_rate, l.last
-        FROM live l LEFT JOIN p n ON n.workflow = l.workflow AND n.step = l.step
+        FROM live l CROSS JOIN ({names_of(Namespace.AGENT)})
+        LEFT JOIN raw.name w ON w.src = $src AND w.id = l.workflow
+        LEFT JOIN p n ON n.workflow = l.workflow AND n.step = l.step
         LEFT JOIN p b ON b.workflow = l.workflow AND b.step + 1 = l.step
         ORDER BY l.last DESC, l.workflow DESC""",
 )
