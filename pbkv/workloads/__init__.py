@@ -1,0 +1,1 @@
+"""Agent workflows to play against an engine: synthetic graphs and recorded conversations."""
