@@ -1,5 +1,7 @@
 """Layout and cutting of prompts."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,7 +56,7 @@ def test_overflow_drops_the_oldest_half_and_keeps_system_and_newest() -> None:
         assert prompt[0].content == "You are A."
         assert prompt[-1].content.startswith(f"user: message {n} ")
         lengths.append(len(prompt))
-    shrinks = sum(b < a for a, b in zip(lengths, lengths[1:], strict=False))
+    shrinks = sum(b < a for a, b in itertools.pairwise(lengths))
     assert 2 <= shrinks < 20, "cut by halves, not at every call"
 
 

@@ -103,5 +103,5 @@ def test_file_that_is_not_text(tmp_path: Path) -> None:
 def test_missing_and_empty_places(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not exist; expected a folder"):
         load_trace(tmp_path / "nowhere")
-    with pytest.raises(UsageError, match="holds no .json file"):
+    with pytest.raises(UsageError, match=r"holds no \.json file"):
         load_trace(tmp_path)
