@@ -17,9 +17,10 @@ from collector.batch import Batch, build
 from collector.database import MEMORY_LIMIT, connect, schema_version
 from collector.names import view_statements
 from collector.stream import Item, Key
+from collector.summary import macros, rows_per_kind
 from collector.tables import create_statements
 from pbkv.errors import PbkvError, UsageError
-from pbkv.events.schema import DIGEST, KINDS, SCHEMA_VERSION
+from pbkv.events.schema import DIGEST, SCHEMA_VERSION
 
 #: Streams one file can hold; src is 16 bits wide.
 MAX_SOURCES = 65_535
@@ -64,14 +65,19 @@ class Store:
 
     def high_water(self) -> dict[Key, int]:
         """Per stream, the sequence number up to which everything is stored or recorded as lost."""
-        marks = dict(self.cursor().execute("SELECT src, max(seq) FROM raw.high_water GROUP BY src").fetchall())
+        with self.cursor() as cursor:
+            marks = dict(cursor.execute("SELECT src, max(seq) FROM raw.high_water GROUP BY src").fetchall())
         return {key: int(marks.get(src, 0)) for key, src in self._sources.items()}
 
     def counts(self) -> dict[str, int]:
         """Rows per kind in the file."""
-        cursor = self.cursor()
-        rows = {k.name: cursor.execute(f"SELECT count(*) FROM raw.{k.name}").fetchone() for k in KINDS}
-        return {name: int(row[0]) if row else 0 for name, row in rows.items()}
+        with self.cursor() as cursor:
+            return rows_per_kind(cursor)
+
+    def macros(self) -> list[str]:
+        """Table macros of the file, which readers may call."""
+        with self.cursor() as cursor:
+            return macros(cursor)
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """A cursor for one query of one thread."""
