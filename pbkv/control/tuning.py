@@ -57,11 +57,17 @@ class Applied:
 def load_knobs(client: ControlClient, previous: KnobStates | None = None) -> KnobStates:
     """The knobs now; `previous` is returned as it is when the server still has its version. Raises like ControlClient."""
     answer = client.knobs()
-    if previous is not None and answer["version"] == previous.version:
+    if previous is not None and _same(previous, answer):
         return previous
     newest = {h["name"]: _change(h) for h in client.history()}
     knobs = tuple(_state(name, k, newest.get(name)) for name, k in answer["knobs"].items())
     return KnobStates(answer["version"], answer["step"], knobs)
+
+
+def _same(previous: KnobStates, answer: dict[str, Any]) -> bool:
+    # A restarted server counts versions from 1 again, so equal versions alone do not mean equal knobs.
+    values = {name: k["value"] for name, k in answer["knobs"].items()}
+    return (previous.version, previous.step) == (answer["version"], answer["step"]) and {k.name: k.value for k in previous.knobs} == values
 
 
 def apply_change(

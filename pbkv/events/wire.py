@@ -4,7 +4,7 @@ The decoder trusts nothing: every length, count and code is checked before a rec
 hostile message is refused as a whole (`WireError`) and can never put a wrong row into the store.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
 
@@ -58,7 +58,7 @@ class Message:
     tables: Mapping[str, np.ndarray]
 
 
-def encode(header: Header, sections: list[tuple[Kind, int, bytes | memoryview]]) -> bytes:
+def encode(header: Header, sections: Sequence[tuple[Kind, int, bytes | memoryview]]) -> bytes:
     """Pack a header and (kind, record count, packed records) sections into one payload."""
     head = HEADER.pack(
         MAGIC, FORMAT_VERSION, header.flags, DIGEST, header.server.encode()[:32], header.epoch, header.rank,

@@ -1,0 +1,1 @@
+"""Prefetch from host memory, only when nothing can be hurt."""

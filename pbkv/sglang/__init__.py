@@ -1,0 +1,1 @@
+"""PBKV as an out-of-tree SGLang plugin. Only this package imports sglang."""

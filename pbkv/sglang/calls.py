@@ -1,0 +1,145 @@
+"""A call's life as the cache sees it: identity at its first checkpoint, its path at each, its report at the end."""
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sglang.srt.managers.schedule_batch import FINISH_ABORT
+
+from pbkv.errors import UsageError
+from pbkv.events.schema import Namespace
+from pbkv.identity import CallIdentity, identity_of
+from pbkv.record import NodeRecord
+from pbkv.sglang.tree import record_of
+from pbkv.telemetry import CallReport
+from pbkv.workflow import Workflow
+
+if TYPE_CHECKING:
+    from pbkv.sglang.runtime import Runtime
+
+log = logging.getLogger("pbkv")
+#: Names of past workflows remembered for eviction reports.
+MAX_PAST = 65_536
+
+
+@dataclass
+class Call:
+    """One running call; `workflow` None = unattributed."""
+
+    workflow: Workflow | None
+    agent: int
+    agent_name: str
+    step: int
+    final: bool
+
+
+class Calls:
+    """Follows SGLang's requests. State lives on the request itself and dies with it."""
+
+    def __init__(self, runtime: "Runtime") -> None:
+        self._runtime = runtime
+        self._names: dict[int, str] = {}
+        self._warned = 0
+        self._began_ns = 0
+
+    def predict_us(self) -> float:
+        """Microseconds since the prediction of the call at hand began."""
+        return (time.perf_counter_ns() - self._began_ns) / 1e3
+
+    def name_of(self, workflow: int) -> int:
+        """Event id of the name of a workflow, live or past, by its number; 0 when forgotten."""
+        telemetry, name = self._runtime.telemetry, self._names.get(workflow)
+        return telemetry.writer.intern(Namespace.WORKFLOW, name) if telemetry and name else 0
+
+    def checkpoint(self, req: Any) -> None:
+        """SGLang put the call's KV so far into the tree: prefill chunk, end of prefill, or end."""
+        call: Call | None = req.__dict__.get("pbkv_call")
+        first = call is None
+        if call is None:
+            call = req.pbkv_call = self._begin(req)
+        if req.last_node is None:
+            return
+        path = self._path(req.last_node)
+        records = [record_of(node) for node in path]
+        if first:
+            self._count_hits(req, records)
+        if call.workflow is None:
+            self._runtime.state.touch_anonymous(records)
+        else:
+            self._runtime.state.touch(call.workflow, call.agent, records)
+        if self._runtime.pages:
+            req.pbkv_end = (req.last_node, *self._runtime.pages.name_path(path))
+
+    def _path(self, node_id: int) -> list[Any]:
+        core = self._runtime.core
+        node, path = core.node_by_id(node_id), []
+        while node is not core.root_node:
+            path.append(node)
+            node = node.parent
+        path.reverse()
+        return path
+
+    def _begin(self, req: Any) -> Call:
+        counts = self._runtime.counts
+        counts["calls"] += 1
+        identity = self._identity(req)
+        if identity is None:
+            counts["unattributed"] += 1
+            return Call(None, 0, "", 0, False)
+        self._began_ns = time.perf_counter_ns()
+        workflow, agent = self._runtime.state.begin_call(identity)
+        self._remember(workflow)
+        return Call(workflow, agent, identity.agent, workflow.step, identity.final)
+
+    def _remember(self, workflow: Workflow) -> None:
+        self._names[workflow.name_id] = workflow.name
+        if len(self._names) > MAX_PAST:
+            del self._names[next(iter(self._names))]
+
+    def _identity(self, req: Any) -> CallIdentity | None:
+        hints = req.kv_hints.actions if req.kv_hints is not None else ()
+        try:
+            return identity_of(req.sampling_params.custom_params, [(a.action_type, a.payload) for a in hints], req.session_id)
+        except UsageError as error:
+            self._runtime.counts["malformed"] += 1
+            if (now := time.monotonic()) - self._warned > 10:
+                self._warned = now
+                log.warning("call %s is served but not attributed: %s", str(req.rid)[:64], error)
+            return None
+
+    def _count_hits(self, req: Any, records: list[NodeRecord]) -> None:
+        """Nodes inside the cached prefix were read by this call."""
+        now, end = time.monotonic_ns(), 0
+        for record in records:
+            end += record.tokens
+            record.access_ns = now
+            if end <= req.cached_tokens:
+                record.hits += 1
+                self._runtime.prefetch.used(record)
+
+    def finish(self, req: Any) -> None:
+        """The call has ended, one way or another, and has released its KV. Reported before its workflow retires."""
+        call: Call | None = req.__dict__.pop("pbkv_call", None)
+        if call is None:
+            return
+        aborted = isinstance(req.finished_reason, FINISH_ABORT)
+        if self._runtime.telemetry:
+            self._runtime.telemetry.call(self._report(req, call, aborted))
+        if call.workflow is not None:
+            self._runtime.state.end_call(call.workflow, final=call.final)
+
+    def _report(self, req: Any, call: Call, aborted: bool) -> CallReport:
+        times = req.time_stats
+        arrived, entered, first = times.scheduler_recv_time, times.forward_entry_time, times.prefill_finished_time
+        node, page, pages = req.__dict__.get("pbkv_end", (0, 0, 0))
+        return CallReport(
+            call.workflow, call.agent_name, call.step, call.final, aborted, len(req.origin_input_ids),
+            req.cached_tokens_device, req.cached_tokens_host + req.cached_tokens_storage, len(req.output_ids),
+            _ms(arrived, entered), _ms(entered, first), _ms(arrived, first), _ms(arrived, time.perf_counter()), node, page, pages,
+        )
+
+
+def _ms(start: float, end: float) -> float:
+    """Milliseconds between two clock readings; 0 when either was never taken."""
+    return max(0.0, (end - start) * 1e3) if start and end else 0.0

@@ -1,0 +1,63 @@
+"""Is this SGLang the one the plugin was written for? Checked before anything is hooked, because SGLang only logs plugin errors."""
+
+import inspect
+import pkgutil
+from importlib.metadata import PackageNotFoundError, version
+
+REQUIRED = "0.5.23"
+
+#: Everything of SGLang the plugin hooks or overrides, with the parameters it relies on.
+TARGETS: dict[str, tuple[str, ...]] = {
+    "sglang.srt.plugins.hook_registry.HookRegistry.register": ("target", "hook", "hook_type"),
+    "sglang.srt.mem_cache.registry.register_radix_cache_backend": ("name", "factory"),
+    "sglang.srt.mem_cache.registry.create_unified_radix_cache": ("ctx", "cache_class"),
+    "sglang.srt.mem_cache.unified_radix_cache.UnifiedRadixCache.checkpoint_into_tree": ("req", "up_to"),
+    "sglang.srt.mem_cache.unified_radix_cache.UnifiedRadixCache.on_release": ("req", "checkpointed"),
+    "sglang.srt.mem_cache.unified_radix_cache.UnifiedRadixCache.ready_to_load_host_cache": (),
+    "sglang.srt.mem_cache.unified_radix_cache.UnifiedRadixCache.loading_check": ("finish_count",),
+    "sglang.srt.mem_cache.unified_radix_cache.UnifiedRadixCache.load_back": ("node_id", "mem_quota"),
+    "sglang.srt.mem_cache.unified_radix_cache.UnifiedRadixCache.reset": (),
+    "sglang.srt.mem_cache.unified_radix_cache.UnifiedRadixCache.evict": ("params",),
+    "sglang.srt.mem_cache.unified_radix_cache.UnifiedRadixCache.has_free_load_back_slot": (),
+    "sglang.srt.mem_cache.unified_cache.unified_tree_core.UnifiedTreeCore._unregister_node": ("node",),
+    "sglang.srt.mem_cache.unified_cache.unified_tree_core.UnifiedTreeCore._evict_host_leaf": ("node", "tracker"),
+    "sglang.srt.mem_cache.unified_cache.components.FullComponent.redistribute_on_node_split": ("new_parent", "child"),
+    "sglang.srt.mem_cache.unified_cache.components.FullComponent._evict_device_start": ("request_cnt",),
+    "sglang.srt.mem_cache.unified_cache.components.FullComponent._evict_device_next_node": ("tracker",),
+    "sglang.srt.mem_cache.unified_cache.components.FullComponent._evict_device_end": (),
+    "sglang.srt.mem_cache.unified_cache.components.FullComponent.drive_host_eviction": ("num_tokens", "tracker"),
+    "sglang.srt.managers.scheduler.Scheduler.get_next_batch_to_run": ("running_batch", "last_batch"),
+    "sglang.srt.managers.scheduler.Scheduler.close_session": ("recv_req",),
+    "sglang.srt.managers.scheduler.Scheduler.init_request_dispatcher": (),
+    "sglang.srt.managers.tokenizer_manager.TokenizerManager._create_tokenized_object": ("obj",),
+    "sglang.srt.managers.tokenizer_manager.TokenizerManager.auto_create_handle_loop": (),
+    "sglang.srt.managers.io_struct.hook_custom_types": (),
+    "sglang.srt.managers.tokenizer_control_mixin._COMMUNICATOR_SPECS": (),
+    "sglang.srt.entrypoints.http_server._setup_and_run_http_server": ("server_args",),
+}
+
+
+def problem() -> str | None:
+    """A sentence naming what does not fit, or None."""
+    try:
+        found = version("sglang")
+    except PackageNotFoundError:
+        return f"sglang is not installed; install sglang=={REQUIRED}"
+    if found != REQUIRED:
+        return f"sglang {found} is installed; this plugin is written for {REQUIRED}: install sglang=={REQUIRED} or start without --radix-cache-backend pbkv"
+    for target, parameters in TARGETS.items():
+        missing = _missing(target, parameters)
+        if missing:
+            return f"sglang {found} has no {missing}; its source was changed: reinstall sglang=={REQUIRED}"
+    return None
+
+
+def _missing(target: str, parameters: tuple[str, ...]) -> str | None:
+    try:
+        found = pkgutil.resolve_name(target)
+    except (ImportError, AttributeError, ValueError):
+        return target
+    if not parameters:
+        return None
+    names = inspect.signature(found).parameters
+    return next((f"parameter {p} of {target}" for p in parameters if p not in names), None)

@@ -1,0 +1,89 @@
+"""Start-up settings of the plugin, from the JSON file named by PBKV_CONFIG. What can change while serving is a knob instead."""
+
+import json
+import os
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from pbkv.errors import UsageError
+from pbkv.knobs import KNOBS, Value, parse_changes
+
+ENV = "PBKV_CONFIG"
+
+
+@dataclass(frozen=True)
+class PluginConfig:
+    """Every setting has a default that works on one machine; an empty file is a valid one."""
+
+    #: Name of this server in the event log, up to 32 bytes.
+    server: str = "sglang"
+    #: ZMQ endpoint of the event stream; port * takes a free one (shown by GET /pbkv/state). Empty = no events.
+    events: str = "tcp://127.0.0.1:*"
+    #: ZMQ endpoint that answers replay requests.
+    replay: str = "tcp://127.0.0.1:*"
+    #: Where consoles reach this server's HTTP interface; empty = made from SGLang's host and port.
+    control_url: str = ""
+    #: File with the token that /pbkv requests must carry; empty = none, loopback only.
+    token_file: str = ""
+    #: Host-to-device bandwidth of one rank, bytes per second.
+    link_bytes_per_s: float = 25e9
+    #: Typical duration of a decode step, seconds; with the bandwidth it gives the default prefetch budget.
+    decode_step_s: float = 0.02
+    #: Bytes of recent messages kept for collectors that missed some.
+    replay_bytes: int = 64 << 20
+    #: Initial values of knobs.
+    knobs: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def knob_values(self) -> dict[str, Value]:
+        """Values the knobs start with: defaults, the budget from link and step time, then the file's."""
+        values: dict[str, Value] = {k.name: k.default for k in KNOBS.values()}
+        values["prefetch_budget"] = int(self.link_bytes_per_s * self.decode_step_s)
+        if self.knobs:
+            values.update(parse_changes(self.knobs))
+        return values
+
+    def token(self) -> str | None:
+        """The control token, or None. Raises UsageError when its file cannot be read."""
+        if not self.token_file:
+            return None
+        try:
+            return Path(self.token_file).read_text().strip()
+        except OSError as error:
+            raise UsageError(f"token_file = {self.token_file!r}: {error.strerror}; create it or remove the setting") from None
+
+
+def load_config(path: str | None = None) -> PluginConfig:
+    """Read and check the file named by `path` or PBKV_CONFIG; neither set gives the defaults. Raises UsageError."""
+    path = path or os.environ.get(ENV)
+    if not path:
+        return PluginConfig()
+    try:
+        data = json.loads(Path(path).read_text())
+    except OSError as error:
+        raise UsageError(f"{ENV} = {path!r}: {error.strerror}") from None
+    except ValueError as error:
+        raise UsageError(f"{ENV} = {path!r}: not JSON ({error})") from None
+    return parse_config(data, path)
+
+
+def parse_config(data: object, path: str) -> PluginConfig:
+    """Settings in a decoded file. Raises UsageError that names the file and the setting."""
+    if not isinstance(data, dict):
+        raise UsageError(f"{path}: expected a JSON object")
+    settings: dict[str, Any] = {str(k): v for k, v in data.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    known = {f.name: f.type for f in fields(PluginConfig)}
+    for name, value in settings.items():
+        if name not in known:
+            raise UsageError(f"{path}: {name}: no such setting; expected one of {', '.join(known)}")
+        default = PluginConfig.__dataclass_fields__[name].default
+        expected = (int, float) if isinstance(default, int | float) else dict if name == "knobs" else str
+        if not isinstance(value, expected) or isinstance(value, bool):
+            raise UsageError(f"{path}: {name} = {value!r}: expected {'a number' if isinstance(default, int | float) else 'an object' if name == 'knobs' else 'a string'}")
+    config = PluginConfig(**settings)
+    if not 0 < len(config.server.encode()) <= 32:
+        raise UsageError(f"{path}: server = {config.server!r}: expected 1 to 32 bytes")
+    if config.link_bytes_per_s <= 0 or config.decode_step_s <= 0 or config.replay_bytes < 1 << 20:
+        raise UsageError(f"{path}: link_bytes_per_s and decode_step_s must be above 0, replay_bytes at least 1048576")
+    config.knob_values()
+    return config

@@ -1,0 +1,101 @@
+"""The HTTP side, in the process that runs SGLang's web server: mounts the control router, drives the clock, cleans identities."""
+
+import asyncio
+import ipaddress
+import json
+import logging
+import time
+from typing import Any
+
+from pbkv.control.models import KnobPatch
+from pbkv.control.router import control_router
+from pbkv.errors import PbkvError, StaleVersion, UsageError
+from pbkv.identity import parse_payload
+from pbkv.sglang.config import PluginConfig
+from pbkv.sglang.control import PbkvCommandReq
+
+log = logging.getLogger("pbkv")
+#: Seconds between clock messages to the schedulers.
+TICK_S = 1.0
+#: Longest wait for the schedulers' answer, seconds.
+ANSWER_S = 30.0
+
+
+class SchedulerBackend:
+    """Sends commands to all schedulers; with data parallelism every replica applies them and the first answers."""
+
+    def __init__(self, tokenizer_manager: Any) -> None:
+        self._manager = tokenizer_manager
+
+    async def command(self, op: str, **body: Any) -> Any:
+        """Run a command and return its answer. Raises StaleVersion, UsageError or PbkvError."""
+        self._manager.auto_create_handle_loop()
+        request = PbkvCommandReq(op=op, body=json.dumps(body))
+        try:
+            answers = await asyncio.wait_for(self._manager.pbkv_command_communicator(request), ANSWER_S)
+        except TimeoutError:
+            raise PbkvError(f"the scheduler did not answer within {ANSWER_S:g} s; it may be stuck or gone") from None
+        answer = next((a for a in answers if a.status != 200), answers[0])
+        result = json.loads(answer.body)
+        if answer.status == 200:
+            return result
+        raise {409: StaleVersion, 422: UsageError}.get(answer.status, PbkvError)(str(result["error"]))
+
+    async def knobs(self) -> dict[str, Any]:
+        return await self.command("knobs")
+
+    async def patch(self, patch: KnobPatch) -> dict[str, Any]:
+        return await self.command("patch", patch=patch.model_dump(), wall_ns=time.time_ns())
+
+    async def confirm(self, version: int) -> dict[str, Any]:
+        return await self.command("confirm", version=version)
+
+    async def history(self) -> list[dict[str, Any]]:
+        return await self.command("history")
+
+    async def state(self) -> dict[str, Any]:
+        return await self.command("state")
+
+
+def mount(app: Any, tokenizer_manager: Any, config: PluginConfig, host: str) -> None:
+    """Add /pbkv to SGLang's app. Off loopback a token is required: anyone who reaches the port could change the knobs."""
+    token = config.token()
+    if token is None and not _is_loopback(host):
+        raise UsageError(f"--host {host} is not loopback: set token_file in the PBKV_CONFIG file, or bind 127.0.0.1")
+    app.include_router(control_router(SchedulerBackend(tokenizer_manager), token))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def start_clock(tokenizer_manager: Any) -> None:
+    """Send ticks from the running event loop, once per manager."""
+    if tokenizer_manager.__dict__.get("pbkv_clock") is None:
+        tokenizer_manager.pbkv_clock = asyncio.get_running_loop().create_task(_ticks(SchedulerBackend(tokenizer_manager)))
+
+
+async def _ticks(backend: SchedulerBackend) -> None:
+    while True:
+        await asyncio.sleep(TICK_S)
+        try:
+            await backend.command("tick", now=time.monotonic(), wall_ns=time.time_ns())
+        except PbkvError as error:
+            log.warning("clock message failed: %s", error)
+
+
+def clean_identity(obj: Any) -> None:
+    """Make `custom_params.pbkv` safe before it travels: SGLang's typed messages cannot carry nested values, and a name may be huge.
+    A malformed one is replaced by a short text that the scheduler counts as malformed; the request is served.
+    """
+    sampling = getattr(obj, "sampling_params", None)
+    custom = sampling.get("custom_params") if isinstance(sampling, dict) else None
+    if not isinstance(custom, dict) or "pbkv" not in custom:
+        return
+    try:
+        parse_payload(custom["pbkv"])
+    except UsageError as error:
+        obj.sampling_params = {**sampling, "custom_params": {**custom, "pbkv": str(error)[:200]}}  # pyright: ignore[reportUnknownArgumentType]

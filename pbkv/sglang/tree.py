@@ -1,0 +1,63 @@
+"""Reading SGLang's tree nodes, and the leaf sets that tell the queues who is a candidate."""
+
+import time
+from typing import Any
+
+from sglang.srt.mem_cache.unified_cache.components import ComponentType
+
+from pbkv.eviction.queue import LazyQueue
+from pbkv.record import NodeRecord
+
+FULL = ComponentType.FULL
+
+
+def record_of(node: Any) -> NodeRecord:
+    """The node's record, made on first sight. Its size is fixed until a split, which updates it."""
+    record = node.__dict__.get("pbkv")
+    if record is None:
+        record = node.pbkv = NodeRecord(node, node.id, len(node.key), time.monotonic_ns())
+    return record
+
+
+def device_tokens(node: Any) -> int:
+    """Tokens of the node's KV on the device."""
+    value = node.component_data[FULL].value
+    return 0 if value is None else len(value)
+
+
+def host_tokens(node: Any) -> int:
+    """Tokens of the node's KV in host memory."""
+    value = node.component_data[FULL].host_value
+    return 0 if value is None else len(value)
+
+
+def depth_of(record: NodeRecord) -> int:
+    """Nodes above this one."""
+    depth, node = 0, record.node.parent  # type: ignore[attr-defined]
+    while node is not None:
+        depth, node = depth + 1, node.parent
+    return depth
+
+
+class LeafSet(set[Any]):
+    """SGLang's set of evictable leaves; whoever enters or leaves it enters or leaves the queue in the same breath."""
+
+    def __init__(self, queue: LazyQueue[NodeRecord]) -> None:
+        super().__init__()
+        self._queue = queue
+
+    def add(self, node: Any) -> None:
+        if node not in self:
+            super().add(node)
+            self._queue.add(record_of(node))
+
+    def discard(self, node: Any) -> None:
+        if node in self:
+            super().discard(node)
+            self._queue.discard(node.pbkv)
+
+
+def tier_of(record: NodeRecord) -> str:
+    """Where the node's KV is: "none", "device", "host" or "both"."""
+    device, host = device_tokens(record.node), host_tokens(record.node)
+    return ("both" if host else "device") if device else ("host" if host else "none")
