@@ -7,10 +7,10 @@ import hmac
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-import duckdb
 import pyarrow as pa
 from pyarrow import flight
 
@@ -82,19 +82,18 @@ class FlightReads(flight.FlightServerBase):
     def _answer(self, context: flight.ServerCallContext, ticket: bytes) -> pa.Table:
         sql, params, deadline_s = _read_ticket(ticket)
         self._guard.check(sql)
+        start = time.monotonic()
         if not self._places.acquire(timeout=deadline_s):
             raise PbkvError(f"the collector is busy with other queries and had no place within {deadline_s:g} s; ask again")
         try:
-            with self._cursor() as cursor:
+            left_s = max(0.1, deadline_s - (time.monotonic() - start))
+            with self._store.cursor() as cursor:
                 return run(
-                    cursor, self._watcher, sql, params, deadline_s,
+                    cursor, self._watcher, sql, params, left_s,
                     gone=context.is_cancelled, max_rows=self._max_rows, max_bytes=self._max_bytes,
                 )
         finally:
             self._places.release()
-
-    def _cursor(self) -> duckdb.DuckDBPyConnection:
-        return self._store.cursor()
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         """`status`: the collector's counters as JSON."""

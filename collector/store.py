@@ -22,9 +22,6 @@ from collector.tables import create_statements
 from pbkv.errors import PbkvError, UsageError
 from pbkv.events.schema import DIGEST, SCHEMA_VERSION
 
-#: Streams one file can hold; src is 16 bits wide.
-MAX_SOURCES = 65_535
-
 
 class Store:
     """An open store. `commit` belongs to one thread; `cursor` may be called from any."""
@@ -96,8 +93,6 @@ class Store:
 
         batch = build(items, src_of, known, time.time_ns() // 1000)
         fresh = [(src, key, batch.first_wall[key]) for key, src in sources.items() if key not in self._sources]
-        if len(sources) > MAX_SOURCES:
-            raise PbkvError(f"database {str(self.path)!r}: holds {MAX_SOURCES} streams and has no room for more; collect into a new file")
         self._transaction(batch, fresh)
         self._sources = sources
         for src, ids in batch.names.items():

@@ -1,0 +1,82 @@
+"""The thread that commits: batches from the pipe into the store, again and again until they are in.
+
+A batch that cannot be written (disk full, file system gone) is kept and tried again with growing pauses. Meanwhile the pipe fills and
+the sockets are not read: memory stays bounded and nothing that was taken is forgotten.
+"""
+
+import threading
+import time
+from collections import Counter, deque
+
+from collector.pipe import Pipe
+from collector.store import Store
+from collector.stream import Item, Key, Loss, key_of
+from pbkv.errors import PbkvError
+
+#: Longest time from taking an item to its commit, when the store keeps up, seconds.
+COMMIT_S = 0.15
+#: Bytes of messages in one transaction.
+BATCH_BYTES = 8 << 20
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+#: Attempts to write the last batch while stopping.
+_LAST_ATTEMPTS = 3
+
+
+class Ingest:
+    """Commits from `pipe` to `store` until the pipe is closed and empty."""
+
+    def __init__(self, pipe: Pipe, store: Store) -> None:
+        self._pipe, self._store = pipe, store
+        self.rows: Counter[str] = Counter()
+        self.commits = self.failures = self.left = 0
+        self.failing = ""
+        self.last_error = ""
+        self.stopping = threading.Event()
+        #: Per stream: last stored message, and seconds from its sending to its commit.
+        self.stored: dict[Key, tuple[int, float]] = {}
+        self.commit_ms: deque[float] = deque(maxlen=4096)
+        self.thread = threading.Thread(target=self._run, name="pbkv-ingest", daemon=True)
+
+    def _run(self) -> None:
+        while items := self._pipe.take(BATCH_BYTES, COMMIT_S):
+            if not self._persist(items):
+                self.left += len(items)
+                return
+
+    def _persist(self, items: list[Item]) -> bool:
+        """Commit, however often it takes; False when stopping and it still fails."""
+        pause, attempts_left = _FIRST_PAUSE_S, _LAST_ATTEMPTS
+        while True:
+            try:
+                self._commit(items)
+                return True
+            except PbkvError as error:
+                self._note(str(error))
+            attempts_left -= self.stopping.is_set()
+            if attempts_left <= 0:
+                return False
+            self.stopping.wait(pause) if not self.stopping.is_set() else time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+            self._reopen()
+
+    def _commit(self, items: list[Item]) -> None:
+        start = time.monotonic()
+        batch = self._store.commit(items)
+        self.commit_ms.append((time.monotonic() - start) * 1e3)
+        self.commits += 1
+        self.rows.update(batch.rows)
+        self.failing = ""
+        now = time.time()
+        for item in items:
+            if not isinstance(item, Loss) and (key := key_of(item.header)) in batch.done:
+                self.stored[key] = (batch.done[key], now - item.header.wall_ns / 1e9)
+
+    def _reopen(self) -> None:
+        try:
+            self._store.reopen()
+        except PbkvError as error:
+            self._note(str(error))
+
+    def _note(self, text: str) -> None:
+        self.failures += 1
+        self.failing = self.last_error = text
