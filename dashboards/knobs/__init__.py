@@ -1,0 +1,1 @@
+"""The knob card: what is in force, what is staged, and applying it at a scheduler step."""

@@ -1,0 +1,129 @@
+"""What one open page has been shown, so that only what changed is sent to it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dash import html
+from dash.development.base_component import Component
+
+from collector.views.models import Overview
+from dashboards import verdict
+from dashboards.feed import Snapshot
+from dashboards.format import clock, number
+from dashboards.knobs.edit import note
+from dashboards.knobs.watch import Control
+from dashboards.panels import board
+from dashboards.panels.panel import Props
+from dashboards.scene import Scene, palette, zone
+from dashboards.site import Site
+from dashboards.windows import seconds
+
+
+@dataclass(frozen=True)
+class Prefs:
+    """How the viewer wants to see the page; comes from the browser, so anything may stand in it."""
+
+    window_s: float
+    paused: bool
+    scheme: str
+    zone: str
+
+    @classmethod
+    def read(cls, data: Any) -> "Prefs | None":
+        """None while the page has not said yet."""
+        if not isinstance(data, dict):
+            return None
+        return cls(seconds(data.get("window")), data.get("paused") is True, str(data.get("scheme")), str(data.get("zone")))
+
+
+class Page:
+    """The state of one page's stream. `known`: values the page already holds, (component id, property) -> value."""
+
+    def __init__(self, site: Site, known: dict[tuple[str, str], Any] | None = None) -> None:
+        self._site = site
+        self._sent: dict[tuple[str, str], Any] = dict(known or {})
+        self._drawn: tuple[Overview, Prefs] | None = None
+        self._beat = 0
+
+    def changes(self, prefs: Prefs) -> Iterator[tuple[str, dict[str, Any]]]:
+        """(component id, properties) to set now."""
+        snapshot = self._site.feed.want(prefs.window_s)
+        yield from self._differing(self._frame(snapshot, prefs))
+        yield from self._differing(knob_props(self._site, snapshot))
+        overview = snapshot.overview if snapshot else None
+        if overview is None or prefs.paused or self._is_drawn(overview, prefs):
+            return
+        self._drawn = (overview, prefs)
+        yield from self._differing(board.props(Scene(overview, palette(prefs.scheme), zone(prefs.zone))))
+
+    def _is_drawn(self, overview: Overview, prefs: Prefs) -> bool:
+        return self._drawn is not None and self._drawn[0] is overview and self._drawn[1] == prefs
+
+    def _frame(self, snapshot: Snapshot | None, prefs: Prefs) -> Props:
+        self._beat += 1
+        overview = snapshot.overview if snapshot else None
+        badge = verdict.badge(snapshot)
+        props: Props = {
+            "beat": {"children": str(self._beat)},
+            "badge": {"children": badge.text, "className": f"badge {badge.tone}"},
+            "banner": {"children": banner(verdict.banner(snapshot, self._site.source))},
+        }
+        if not prefs.paused:
+            props["verdict"] = {"children": verdict.line(overview)}
+            props["server"] = {"children": server_line(overview)}
+            props["as-of"] = {"children": as_of(overview, prefs)}
+        return props
+
+    def _differing(self, props: Props) -> Iterator[tuple[str, dict[str, Any]]]:
+        for component, values in props.items():
+            new = {name: v for name, v in values.items() if (component, name) not in self._sent or self._sent[component, name] != v}
+            if new:
+                self._sent.update({(component, name): v for name, v in new.items()})
+                yield component, new
+
+
+def knob_props(site: Site, snapshot: Snapshot | None) -> Props:
+    """The knob card's part: its shape (which rebuilds the form), its state (which refreshes it), its note."""
+    control = site.watch.state
+    recorded = snapshot is not None and snapshot.overview is not None and snapshot.overview.status == "recorded"
+    text = note(control, recorded=recorded, readonly=site.readonly)
+    shape = [control.url, [[k.name, k.minimum, k.maximum, list(k.choices), k.unit] for k in control.knobs]] if control.knobs else None
+    return {
+        "knob-shape": {"data": shape},
+        "knob-live": {"data": {"url": control.url, "version": control.version, "step": control.step, "error": control.error}},
+        "knob-version": {"children": in_force(control)},
+        "knob-note": {"children": text, "className": "knob-note" + (" bad" if control.error else "")},
+    }
+
+
+def in_force(control: Control) -> str:
+    """Version and the step at which it took effect."""
+    if control.version is None:
+        return ""
+    return f"version {control.version} · " + (f"since step {number(control.step)}" if control.step else "since start")
+
+
+def banner(shown: verdict.Banner | None) -> Component | str:
+    """The banner as a component; nothing when all is well."""
+    if shown is None:
+        return ""
+    # A property of equal value must compare equal between refreshes, so the component is sent as plain JSON.
+    return html.Div([html.Strong(shown.title), html.Span(shown.text)], className=f"banner {shown.tone}", role="alert").to_plotly_json()
+
+
+def server_line(overview: Overview | None) -> str:
+    """server · engine · model · step."""
+    if overview is None or (server := overview.server) is None:
+        return ""
+    others = len(overview.servers) - 1
+    more = f" · {others} more in this store" if others > 0 else ""
+    return " · ".join(part for part in (server.name, server.engine, server.model, f"step {number(server.step)}") if part) + more
+
+
+def as_of(overview: Overview | None, prefs: Prefs) -> str:
+    """The moment the numbers end at, in the viewer's zone."""
+    if overview is None:
+        return ""
+    where = zone(prefs.zone)
+    return f"as of {clock(overview.now, where, with_date=overview.status == 'recorded')} {where.tzname(overview.now) or ''}".strip()
