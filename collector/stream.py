@@ -55,6 +55,7 @@ class Stream:
         self._max_held = max_held
         self._answers = 0
         self._gap_at = 0
+        self._caught_up = False
 
     def offer(self, message: Message) -> list[Item]:
         """Take a message in any order; returns what can now be stored, in order."""
@@ -83,14 +84,19 @@ class Stream:
         return items
 
     def missing(self) -> tuple[int, int] | None:
-        """First range (inclusive) to ask the replay buffer for, or None. The same range is one gap however often it is asked."""
+        """First range (inclusive) to ask the replay buffer for, or None.
+
+        A gap counts once however often it is asked for; what was sent before the stream was first complete is no gap.
+        """
         if self.done >= self.seen:
+            self._caught_up = True
             return None
         first = self.done + 1
-        if self._gap_at != first:
-            self.gaps += self._gap_at <= self.done
-            self._gap_at = first
-        return first, min(self._held, default=self.seen + 1) - 1
+        if self._caught_up and self._gap_at < first:
+            self.gaps += 1
+        last = min(self._held, default=self.seen + 1) - 1
+        self._gap_at = max(self._gap_at, last)
+        return first, last
 
     def answered(self, asked: tuple[int, int], covered: int, oldest: int) -> list[Item]:
         """The replay buffer has sent what it has of `asked`, up to sequence number `covered`, and holds nothing before `oldest`.
