@@ -1,0 +1,95 @@
+"""What one demo runs: sizes chosen so that eviction, retirement, host hits and prefetches all happen within a minute."""
+
+import json
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+#: Context of the served model, tokens (= bytes with the tiny model).
+CONTEXT = 2048
+#: Device pool, tokens; smaller than what the workflows in flight hold.
+DEVICE_TOKENS = 6144
+#: Host pool as a multiple of the device pool.
+HOST_RATIO = 2.0
+#: Workflows in flight.
+CONCURRENCY = 6
+#: Bandwidth the plugin reckons with, bytes per second: at 512 bytes a token some hundred tokens per decode step.
+LINK_BYTES_PER_S = 16e6
+DECODE_STEP_S = 0.01
+#: Knobs that differ from their defaults, so that a minute shows what an hour would.
+KNOBS: dict[str, float] = {"retire_idle_s": 12.0, "score_snapshot_s": 2.0}
+SERVER_NAME = "demo"
+MODEL_NAME = "pbkv-tiny"
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for s in sockets:
+            s.bind(("127.0.0.1", 0))
+        return [int(s.getsockname()[1]) for s in sockets]
+    finally:
+        for s in sockets:
+            s.close()
+
+
+@dataclass(frozen=True)
+class Ports:
+    """TCP ports of 127.0.0.1, free when they were chosen."""
+
+    http: int
+    events: int
+    replay: int
+    flight: int
+    web: int
+
+    @classmethod
+    def choose(cls) -> "Ports":
+        return cls(*_free_ports(5))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One demo: `run_dir` takes logs and configuration, `state_dir` what outlives it: the model and the collector's token."""
+
+    run_dir: Path
+    state_dir: Path
+    database: Path
+    workload: str = "hover"
+    trace: Path | None = None
+    ports: Ports = field(default_factory=Ports.choose)
+
+    @property
+    def model_dir(self) -> Path:
+        return self.state_dir / "tiny-model"
+
+    @property
+    def control_url(self) -> str:
+        return f"http://127.0.0.1:{self.ports.http}"
+
+    @property
+    def source(self) -> str:
+        """What `pbkv top`, `web` and `query` are given."""
+        return f"grpc://127.0.0.1:{self.ports.flight}"
+
+    @property
+    def events(self) -> str:
+        return f"tcp://127.0.0.1:{self.ports.events}"
+
+    @property
+    def replay(self) -> str:
+        return f"tcp://127.0.0.1:{self.ports.replay}"
+
+    def plugin_config(self) -> dict[str, Any]:
+        """The plugin's settings file."""
+        return {
+            "server": SERVER_NAME, "events": self.events, "replay": self.replay, "control_url": self.control_url,
+            "link_bytes_per_s": LINK_BYTES_PER_S, "decode_step_s": DECODE_STEP_S, "knobs": dict(KNOBS),
+        }
+
+    def write_config(self) -> Path:
+        """Put the plugin's settings into the run folder."""
+        path = self.run_dir / "plugin.json"
+        path.write_text(json.dumps(self.plugin_config(), indent=2))
+        return path

@@ -1,0 +1,73 @@
+"""What every panel has: a titled frame, a number to jump to it, and a view that it draws."""
+
+from dataclasses import dataclass
+
+from rich.text import Text
+from textual.reactive import reactive
+from textual.widget import Widget
+
+from collector.views.models import Overview
+from console.top.feed import Control
+from console.top.palette import MUTED
+
+
+@dataclass(frozen=True)
+class View:
+    """What is on the screen: the newest data, the newest knobs, and whether knobs may be changed."""
+
+    overview: Overview | None = None
+    control: Control = Control()
+    readonly: bool = False
+
+    @property
+    def horizon(self) -> int | None:
+        """The knob k, as the server says or as the last recorded change says."""
+        if self.control.states is not None:
+            return int(self.control.states.find("k").value)
+        changes = self.overview.knob_changes if self.overview else ()
+        newest = next((c.new for c in changes if c.name == "k"), None)
+        return int(newest) if newest is not None and newest.isdigit() else None
+
+
+class Panel(Widget, can_focus=True):
+    """Draws `view` as lines of text that fit its size. `heading` is the title without the panel's digit."""
+
+    heading = ""
+    view: reactive[View] = reactive(View(), layout=False)
+
+    def __init__(self, digit: int, *, id: str) -> None:
+        super().__init__(id=id, classes="panel")
+        self.digit = digit
+        self.border_title = f"{digit} {self.heading}"
+
+    def render(self) -> Text:
+        overview = self.view.overview
+        if overview is None or overview.status == "empty":
+            return Text("no data yet", MUTED)
+        width, height = self.content_size.width, self.content_size.height
+        if width < 10 or height < 1:
+            return Text()
+        lines = self.lines(overview, width, height)[:height]
+        for line in lines:
+            line.truncate(width)
+        return Text("\n").join(lines)
+
+    def lines(self, overview: Overview, width: int, height: int) -> list[Text]:
+        """Up to `height` lines of at most `width` cells, the most important first."""
+        raise NotImplementedError
+
+
+def spread(left: Text, right: Text, width: int) -> Text:
+    """`left` and `right` at the two ends of a line."""
+    gap = max(1, width - left.cell_len - right.cell_len)
+    return Text.assemble(left, " " * gap, right)
+
+
+def facts(*pairs: tuple[str, str, str]) -> Text:
+    """(label, value, colour) side by side: muted labels, values in colour."""
+    line = Text()
+    for label, value, colour in pairs:
+        if line:
+            line.append("  ")
+        line.append(f"{label} " if label else "", MUTED).append(value, colour)
+    return line
