@@ -9,11 +9,13 @@ from typing import Any
 #: Context of the served model, tokens (= bytes with the tiny model).
 CONTEXT = 2048
 #: Device pool, tokens; smaller than what the workflows in flight hold.
-DEVICE_TOKENS = 6144
+DEVICE_TOKENS = 8192
 #: Host pool as a multiple of the device pool.
-HOST_RATIO = 2.0
+HOST_RATIO = 1.5
 #: Workflows in flight.
-CONCURRENCY = 6
+CONCURRENCY = 5
+#: Scale of the think times between calls: longer ones leave the cache idle, and the link with it.
+PACE = 1.5
 #: Bandwidth the plugin reckons with, bytes per second: at 512 bytes a token some hundred tokens per decode step.
 LINK_BYTES_PER_S = 16e6
 DECODE_STEP_S = 0.01

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from console.demo.process import Child, uninterrupted
-from console.demo.settings import CONCURRENCY, CONTEXT, DEVICE_TOKENS, HOST_RATIO, MODEL_NAME, Settings
+from console.demo.settings import CONCURRENCY, CONTEXT, DEVICE_TOKENS, HOST_RATIO, MODEL_NAME, PACE, Settings
 from pbkv.control.client import ControlClient
 from pbkv.errors import PbkvError, Unreachable
 
@@ -172,5 +172,5 @@ def driver_argv(settings: Settings) -> list[str]:
     load = ["--trace", str(settings.trace)] if settings.trace else ["--workload", settings.workload]
     return [
         sys.executable, "-m", "console.demo.driver", "--url", settings.control_url, "--model", MODEL_NAME, *load,
-        "--concurrency", str(CONCURRENCY), "--limit", str(CONTEXT - 64),
+        "--concurrency", str(CONCURRENCY), "--limit", str(CONTEXT - 64), "--pace", str(PACE),
     ]

@@ -6,6 +6,7 @@ depends on every part of the prompt, so a wrong KV entry shows in the output, an
 
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,11 @@ def _write_weights(folder: Path, vocabulary: dict[str, int], seed: int) -> None:
         torch.manual_seed(seed)
         model: Any = Qwen3ForCausalLM(config)
     printable = torch.zeros(_VOCABULARY, 1)
-    printable[[i for token, i in vocabulary.items() if len(token) == 1 and (token == _SPACE or "!" <= token <= "~")]] = 1
+    printable[[i for token, i in vocabulary.items() if token == _SPACE or (len(token) == 1 and "!" <= token <= "~")]] = 1
     with torch.no_grad():
         model.lm_head.weight.mul_(printable)  # a zero row has logit 0, and among 95 random ones some are above it
     model.save_pretrained(folder, safe_serialization=True)
+
+
+if __name__ == "__main__":
+    print(make_model(sys.argv[1]))
