@@ -53,6 +53,8 @@ class Stream:
         self.sender_dropped = 0
         self._held: dict[int, Message] = {}
         self._max_held = max_held
+        #: Lowest message that found no room since the last answer, 0 = none; it was sent, so it must not pass for lost.
+        self._refused = 0
         self._answers = 0
         self._gap_at = 0
         self._caught_up = False
@@ -70,6 +72,7 @@ class Stream:
             self.duplicates += 1
             return []
         if header.seq != self.done + 1 and len(self._held) >= self._max_held:
+            self._refused = min(self._refused or header.seq, header.seq)
             return []  # still in the replay buffer; asked for when its turn comes
         self._held[header.seq] = message
         return self._ready()
@@ -106,8 +109,10 @@ class Stream:
         last = asked[1]
         items: list[Item] = []
         before = self.done
+        sent = min(covered, last, self._refused - 1) if self._refused else min(covered, last)
+        self._refused = 0
         items += self._skip_to(min(oldest - 1, last), "not held")
-        items += self._skip_to(min(covered, last), "dropped")
+        items += self._skip_to(sent, "dropped")
         self._answers = 0 if self.done > before else self._answers + 1
         if self._answers >= MAX_ANSWERS:
             self._answers = 0
