@@ -52,7 +52,7 @@ class Knobs(Message):
 
     def __init__(self, control: Control) -> None:
         super().__init__()
-        self.control = control
+        self.newest = control
 
 
 class TopApp(App[None]):
@@ -61,6 +61,7 @@ class TopApp(App[None]):
     CSS = CSS
     TITLE = "pbkv top"
     ENABLE_COMMAND_PALETTE = False
+    AUTO_FOCUS = None
     BINDINGS = [
         Binding("question_mark", "help", "help"),
         Binding("q", "quit", "quit"),
@@ -125,7 +126,7 @@ class TopApp(App[None]):
         self._show()
 
     def on_knobs(self, message: Knobs) -> None:
-        self.control = message.control
+        self.control = message.newest
         self._show()
 
     @property

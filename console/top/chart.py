@@ -87,7 +87,9 @@ def hold(points: Sequence[tuple[float, Sequence[float]]], width: int) -> list[Se
     columns: list[Sequence[float] | None] = [None] * width
     for place, values in points:
         columns[min(max(int(place * width), 0), width - 1)] = values
-    seen: Sequence[float] | None = None
+    # A range seldom begins exactly at a point: a short stretch before the first one is drawn like it.
+    first = next((i for i, c in enumerate(columns) if c is not None), width)
+    seen = columns[first] if first <= width // 12 else None
     for i, column in enumerate(columns):
         seen = column if column is not None else seen
         columns[i] = seen

@@ -31,7 +31,7 @@ class _Answer:
 class EditKnob(ModalScreen[Applied | None]):
     """Dismissed with the applied change, or None when cancelled. A stale version keeps it open, with the knobs read again."""
 
-    BINDINGS = [Binding("escape", "cancel", "Cancel")]
+    BINDINGS = [Binding("escape", "cancel", "Cancel"), Binding("up", "other(-1)", "Previous knob"), Binding("down", "other(1)", "Next knob")]
 
     def __init__(self, name: str, states: KnobStates, client: ControlClient) -> None:
         super().__init__()
@@ -44,14 +44,14 @@ class EditKnob(ModalScreen[Applied | None]):
         state = self.states.find(self.knob)
         choices = KNOBS[self.knob].choices if self.knob in KNOBS else ()
         with Vertical(id="edit"):
-            yield Label(Text(state.name, f"bold {TEXT}"))
+            yield Label(Text(state.name, f"bold {TEXT}"), id="edit-name")
             yield Static(id="edit-about")
             yield Input(
                 _plain(state.value), id="edit-value", select_on_focus=True, suggester=SuggestFromList(choices) if choices else None, compact=True,
             )
             yield Input(placeholder="reason, for the event log (optional)", id="edit-reason", max_length=100, compact=True)
             yield Static(id="edit-error")
-            yield Static(Text("Enter apply   Tab reason   Esc cancel", MUTED))
+            yield Static(Text("Enter apply   Tab reason   ↑ ↓ other knob   Esc cancel", MUTED))
 
     def on_mount(self) -> None:
         self._describe()
@@ -103,6 +103,20 @@ class EditKnob(ModalScreen[Applied | None]):
             self.states = answer.states
             self._describe()
         self._fail(answer.error or "")
+
+    def action_other(self, step: int) -> None:
+        """Go to the knob above or below in the list."""
+        if self._busy:
+            return
+        names = [k.name for k in self.states.knobs]
+        self.knob = names[(names.index(self.knob) + step) % len(names)]
+        self.query_one("#edit-name", Label).update(Text(self.knob, f"bold {TEXT}"))
+        box = self.query_one("#edit-value", Input)
+        choices = KNOBS[self.knob].choices if self.knob in KNOBS else ()
+        box.suggester = SuggestFromList(choices) if choices else None
+        box.value = _plain(self.states.find(self.knob).value)
+        self._describe()
+        box.focus()
 
     def action_cancel(self) -> None:
         self.dismiss(None)

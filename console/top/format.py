@@ -24,6 +24,12 @@ def count(value: float) -> str:
     return _digits(scaled) + suffix if suffix else f"{scaled:.0f}"
 
 
+def brief(value: float) -> str:
+    """The same in at most four characters: 950, 1.2k, 12k, 4.1M."""
+    scaled, suffix = _scale(value, 1000, _SUFFIXES)
+    return f"{scaled:.1f}{suffix}" if suffix and abs(scaled) < 9.95 else f"{scaled:.0f}{suffix}"
+
+
 def size(value: float) -> str:
     """Bytes: 640 B, 1.2 MiB."""
     scaled, unit = _scale(value, 1024, _UNITS)

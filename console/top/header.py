@@ -25,14 +25,17 @@ class HeaderLine(Widget):
     readonly: reactive[bool] = reactive(False)
 
     def render(self) -> Text:
+        right = Text(f"window {age(self.window_s).replace('.0s', 's')}  every {self.interval_s:g}s", MUTED)
         width = self.content_size.width
+        if width >= 120:
+            width -= right.cell_len + 2
         parts = self._parts()
         # (text, rank): the highest rank is dropped first.
         while len(parts) > 1 and sum(t.cell_len + 2 for t, _ in parts) > width:
             parts.remove(max(parts, key=lambda p: p[1]))
         line = Text("  ").join([t for t, _ in parts])
-        line.truncate(width)
-        return line
+        line.truncate(width, pad=width < self.content_size.width)
+        return line if width == self.content_size.width else line.append("  ").append_text(right)
 
     def _parts(self) -> list[tuple[Text, int]]:
         overview = self.snapshot.overview
@@ -43,7 +46,6 @@ class HeaderLine(Widget):
             parts.insert(1, (Text("PAUSED", f"bold {WARN}"), 1))
         if self.readonly:
             parts.append((Text("readonly", MUTED), 7))
-        parts.append((Text(f"window {age(self.window_s).replace('.0s', 's')} every {self.interval_s:g}s", MUTED), 6))
         return parts
 
     def _badge(self) -> Text:

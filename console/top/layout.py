@@ -17,7 +17,7 @@ HitNumbers { height: 4; }
 #knob-note { display: none; height: 1; }
 #workflow-empty { display: none; }
 
-.-charts #grid { grid-size: 6 3; grid-columns: 1fr 1fr 1fr 1fr 1fr 1fr; grid-rows: 16 9 1fr; grid-gutter: 0 1; }
+.-charts #grid { grid-size: 6 3; grid-columns: 1fr 1fr 1fr 1fr 1fr 1fr; grid-rows: 15 10 1fr; grid-gutter: 0 1; }
 .-charts .panel { border: round $border; padding: 0 1; }
 .-charts .panel:focus, .-charts .panel:focus-within { border: round $accent; }
 .-charts #cache, .-charts #hits { column-span: 3; }
@@ -33,6 +33,9 @@ LiveTable > .datatable--cursor { background: transparent; }
 LiveTable:focus > .datatable--cursor { background: $accent 25%; }
 LiveTable > .datatable--header-hover, LiveTable > .datatable--hover { background: $accent 10%; }
 #knob-table { scrollbar-size: 0 0; }
+#knob-log { display: none; height: 1fr; }
+.-charts #knob-table { height: 8; }
+.-charts #knob-log { display: block; }
 
 PlotWidget > .plot--axis { color: $border; }
 PlotWidget > .plot--tick { color: $text-muted; text-style: none; }

@@ -1,6 +1,7 @@
 """Client of an engine's control interface, used by every front end. No torch, no sglang."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -106,5 +107,11 @@ def read_token(path: str | None) -> str | None:
 
 
 def _short(error: Exception) -> str:
+    """The operating system's own words, without the layers of the HTTP library around them."""
+    if isinstance(error, requests.Timeout):
+        return "no answer in time"
     text = str(error)
-    return text.split("(Caused by ")[-1].strip("()")[:120] if text else type(error).__name__
+    number = re.search(r"\[Errno -?\d+\] ([^')\"]+)", text)
+    if number:
+        return number[1]
+    return " ".join(text.split())[:120] if text else type(error).__name__

@@ -57,12 +57,6 @@ class Panel(Widget, can_focus=True):
         raise NotImplementedError
 
 
-def spread(left: Text, right: Text, width: int) -> Text:
-    """`left` and `right` at the two ends of a line."""
-    gap = max(1, width - left.cell_len - right.cell_len)
-    return Text.assemble(left, " " * gap, right)
-
-
 def facts(*pairs: tuple[str, str, str]) -> Text:
     """(label, value, colour) side by side: muted labels, values in colour."""
     line = Text()

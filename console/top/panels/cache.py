@@ -6,12 +6,12 @@ from rich.text import Text
 
 from collector.views.models import Occupancy, Overview
 from console.top.chart import area, hold, stacked_bar
-from console.top.format import count, percent
+from console.top.format import brief, count, percent
 from console.top.palette import ACTIVE, FREE, LOCKED, MUTED, RETIRED, TEXT
-from console.top.panels.base import Panel, spread
+from console.top.panels.base import Panel
 
 #: Heights from which the history of the device alone, and of both tiers, is drawn.
-_ONE_CHART, _TWO_CHARTS = 9, 14
+_ONE_CHART, _TWO_CHARTS = 8, 12
 
 Parts = list[tuple[str, int, str]]
 
@@ -66,9 +66,17 @@ def _tier(name: str, parts: Parts, width: int) -> list[Text]:
     used = total - parts[-1][1]
     label, tail = f"{name:<7}", f" {count(total):>6} {percent(used / total if total else None):>4}"
     bar = stacked_bar([(tokens, colour) for _, tokens, colour in parts], width - len(label) - len(tail))
-    legend = Text(" " * len(label))
+    return [Text.assemble((label, TEXT), bar, (tail, TEXT)), _legend(parts, width)]
+
+
+def _legend(parts: Parts, width: int) -> Text:
+    wide = width >= 60
+    legend = Text(" " * 7 if wide else "")
     for state, tokens, colour in parts:
-        short = state if width >= 60 else {"locked": "lock", "active": "act", "retired": "ret", "free": "free"}[state]
         shown = MUTED if state == "free" else colour
-        legend.append(f"{short} ", shown).append(count(tokens), TEXT).append("  " if width >= 60 else " ")
-    return [Text.assemble((label, TEXT), bar, (tail, TEXT)), spread(legend, Text(), width)]
+        legend.append(f"{state if wide else _SHORT[state]} ", shown).append(count(tokens) if wide else brief(tokens), TEXT)
+        legend.append("   " if wide else " ")
+    return legend
+
+
+_SHORT = {"locked": "lock", "active": "act", "retired": "ret", "free": "free"}

@@ -80,8 +80,6 @@ class HitChart(PlotWidget, can_focus=False):
 
     def on_mount(self) -> None:
         self.margin_top, self.margin_bottom, self.margin_left = 0, 2, 6
-        super().on_mount()
-        self.set_ylimits(0, 104)
         self.set_x_formatter(_Ago())
         self.set_y_formatter(_Percent())
 
@@ -89,6 +87,7 @@ class HitChart(PlotWidget, can_focus=False):
         """Replace the lines by those of `overview`."""
         self.clear()
         self.set_xlimits(-overview.window_s, 0)
+        self.set_ylimits(0, 100)
         x = [(p.t - overview.now).total_seconds() for p in overview.hit_series]
         for value, colour in ((_both, HOST), (_device, DEVICE)):
             if x:

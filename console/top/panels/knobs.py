@@ -43,6 +43,7 @@ class KnobsPanel(Vertical):
     def compose(self) -> ComposeResult:
         yield Static(id="knob-note")
         yield LiveTable(id="knob-table", header=False)
+        yield Static(id="knob-log")
 
     def on_resize(self) -> None:
         self._draw()
@@ -65,8 +66,11 @@ class KnobsPanel(Vertical):
         note.update(text or "")
         self.border_subtitle = _subtitle(self.view)
         table = self.query_one(LiveTable)
-        table.layout_columns(_WIDE if self.content_size.width >= 52 else _NARROW, self.content_size.width)
+        table.layout_columns(_WIDE if self.content_size.width >= 60 else _NARROW, self.content_size.width)
         table.show({row.name: _cells(row, stale=self.view.control.error is not None) for row in knob_rows(self.view)})
+        log = self.query_one("#knob-log", Static)
+        if log.display:
+            log.update(_log(self.view, self.content_size.width))
 
 
 def knob_rows(view: View) -> list[Row]:
@@ -96,6 +100,20 @@ def _cells(row: Row, stale: bool) -> dict[str, Text]:
         "default": Text(row.default, MUTED),
         "since": Text(since, MUTED),
     }
+
+
+def _log(view: View, width: int) -> Text:
+    """The recorded changes, newest first: version, step, what, who."""
+    changes = view.overview.knob_changes if view.overview else ()
+    lines: list[Text] = [Text("changes" if changes else "no change recorded", MUTED)]
+    for c in changes[:30]:
+        line = Text.assemble(
+            (f"v{c.version} @{c.step}  ", MUTED), (f"{c.name} {c.old} → ", TEXT), (c.new, f"bold {TEXT}"), (f"  {c.actor}", MUTED),
+            ("" if c.source == "manual" else f" ({c.source})", WARN), (f"  {c.reason}", MUTED),
+        )
+        line.truncate(width, overflow="ellipsis")
+        lines.append(line)
+    return Text("\n").join(lines)
 
 
 def _note(view: View) -> Text | None:

@@ -17,19 +17,15 @@ class PrefetchPanel(Panel):
     def lines(self, overview: Overview, width: int, height: int) -> list[Text]:
         p, w = overview.prefetches, overview.windows
         self.border_subtitle = f"{count(p.issued)} issued  {size(p.issued_bytes)}" if p.issued else None
-        roomy = height >= 7
         lines = [
             _outcomes(p, width),
             facts(("used", count(p.used), GOOD), ("unused", count(p.evicted_unused), BAD), ("late", count(p.late), WARN)),
             _skips(p),
             _windows(overview, width),
         ]
-        if roomy:
-            lines[1].append("  completed ", MUTED).append(count(p.completed), TEXT)
-            lines += [
-                facts(("window", millis(w.p50_ms), TEXT), ("idle in all", millis(w.total_ms), TEXT)),
-                facts(("moved in", size(w.h2d_bytes), TEXT), ("out", size(w.d2h_bytes), TEXT), ("of", size(w.capacity_bytes), MUTED)),
-            ]
+        if height >= 6:
+            lines.insert(1, facts(("issued", count(p.issued), TEXT), ("completed", count(p.completed), TEXT), ("", size(p.issued_bytes), TEXT)))
+            lines.append(facts(("moved in", size(w.h2d_bytes), TEXT), ("out", size(w.d2h_bytes), TEXT), ("of", size(w.capacity_bytes), MUTED)))
         return lines
 
 

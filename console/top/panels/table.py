@@ -23,7 +23,7 @@ class LiveTable(DataTable[Text | int]):
     """`show` makes the table equal to the given rows, in the given order, touching only what changed."""
 
     def __init__(self, *, id: str, header: bool = True) -> None:
-        super().__init__(id=id, show_header=header, cursor_type="row", cell_padding=0, zebra_stripes=False)
+        super().__init__(id=id, show_header=header, cursor_type="row", cursor_foreground_priority="renderable", cell_padding=0, zebra_stripes=False)
         self._cols: Sequence[Col] = ()
         self._shown: dict[str, tuple[str, ...]] = {}
         self._wanted: list[str] = []
@@ -89,9 +89,13 @@ class LiveTable(DataTable[Text | int]):
         for place, key in enumerate(order):
             self.update_cell(key, _ORDER, place)
         self.sort(_ORDER)
-        # The cursor stays on its row, not on its line.
-        if chosen in self._shown:
-            self.move_cursor(row=self.get_row_index(chosen), scroll=False)
+        if not self.has_focus:
+            # Nobody has chosen a row: the top of the order stays in sight.
+            self.move_cursor(row=0)
+            self.scroll_home(animate=False)
+        elif chosen in self._shown:
+            # The cursor stays on its row, not on its line.
+            self.move_cursor(row=self.get_row_index(chosen))
 
     def row_key_at_cursor(self) -> str | None:
         """Key of the row under the cursor."""

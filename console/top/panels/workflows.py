@@ -111,7 +111,7 @@ class WorkflowsPanel(Vertical):
         self.border_title = f"{self.digit} Live workflows  {_of(len(chosen), len(everything))}"
         self.border_subtitle = f"by {self.order}" + (f"  /{self.pattern.replace('[', chr(92) + '[')}/" if self.pattern else "")
         table = self.query_one(LiveTable)
-        table.layout_columns(_WIDE if width >= 96 else _NARROW, width - 1)
+        table.layout_columns(_WIDE if width >= 96 else _NARROW, width - 2)
         table.show({w.workflow: _cells(w, table) for w in chosen})
         empty = self.query_one("#workflow-empty", Static)
         empty.display = not chosen
