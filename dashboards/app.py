@@ -24,7 +24,12 @@ _INDEX = """<!DOCTYPE html>
 
 
 def create_app(
-    source: str | Callable[[], Reader], *, server: str | None = None, token: str | None = None, readonly: bool = False, local: bool = True,
+    source: str | Callable[[], Reader],
+    *,
+    server: str | None = None,
+    token: str | None = None,
+    readonly: bool = False,
+    local: bool = True,
     collector_token: str | None = None,
 ) -> Dash:
     """The app over `source` (grpc://host:port, a .duckdb file, or something that opens a reader); its threads run while it is served.
@@ -34,8 +39,14 @@ def create_app(
     """
     site = make_site(source, server=server, token=token, readonly=readonly, local=local, collector_token=collector_token)
     app = Dash(
-        __name__, backend="fastapi", serve_locally=True, title="PBKV", update_title="", assets_folder=str(Path(__file__).parent / "assets"),
-        index_string=_INDEX.replace("VARIABLES", palette.variables()), suppress_callback_exceptions=True,
+        __name__,
+        backend="fastapi",
+        serve_locally=True,
+        title="PBKV",
+        update_title="",
+        assets_folder=str(Path(__file__).parent / "assets"),
+        index_string=_INDEX.replace("VARIABLES", palette.variables()),
+        suppress_callback_exceptions=True,
     )
     app.layout = layout.page(site)
     prefs.register(app)
@@ -50,7 +61,13 @@ def create_app(
 
 
 def make_site(
-    source: str | Callable[[], Reader], *, server: str | None, token: str | None, readonly: bool, local: bool, collector_token: str | None,
+    source: str | Callable[[], Reader],
+    *,
+    server: str | None,
+    token: str | None,
+    readonly: bool,
+    local: bool,
+    collector_token: str | None,
 ) -> Site:
     """The shared state: one feed over the source, one watch over the knobs."""
     opener = source if callable(source) else _opener(source, collector_token)

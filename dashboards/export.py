@@ -9,6 +9,7 @@ from dashboards.windows import seconds
 
 def register(server: FastAPI, site: Site) -> None:
     """Add GET /csv/NAME.csv?window=5m and GET /healthz."""
+
     @server.get("/csv/{name}.csv", include_in_schema=False)
     def table(name: str, window: str = "") -> Response:
         rows = board.TABLES.get(name)

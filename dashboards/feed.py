@@ -33,7 +33,7 @@ class Snapshot:
 
 
 class Feed:
-    """Reads the windows that pages want, once per `interval_s`. The reader lives in the thread that uses it and is reopened after a failure."""
+    """Reads the windows that pages want, once per `interval_s`. The reader lives in the thread, and is reopened after a failure."""
 
     def __init__(self, open_source: Callable[[], Reader], load: Load, *, interval_s: float = 1.0) -> None:
         self._open, self._load, self._interval = open_source, load, interval_s

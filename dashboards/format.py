@@ -17,7 +17,7 @@ def _scaled(value: float, base: float, names: tuple[str, ...]) -> tuple[float, s
 
 
 def _digits(value: float) -> str:
-    if value == int(value) and abs(value) < 10:
+    if value == int(value):
         return f"{value:.0f}"
     return f"{value:.1f}" if abs(value) < 99.95 else f"{value:.0f}"
 

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from dash import Dash, ctx, set_props
+from dash import ctx, set_props  # pyright: ignore[reportUnknownVariableType]
 from dash.exceptions import PreventUpdate, WebsocketDisconnected
 
 from dashboards.page import Page, Prefs
@@ -15,8 +15,9 @@ TICK_S = 0.5
 ANSWER_S = 10.0
 
 
-def register(app: Dash, site: Site) -> None:
+def register(app: Any, site: Site) -> None:
     """Add the stream. It must belong to `app`: a global callback is unknown to a restarted server when a page's socket comes back first."""
+
     @app.callback(websocket=True, persistent=True)
     async def stream() -> None:
         socket: Any = ctx.websocket

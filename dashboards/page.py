@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from dash import html
-from dash.development.base_component import Component
 
 from collector.views.models import Overview
 from dashboards import verdict
 from dashboards.feed import Snapshot
 from dashboards.format import clock, number
+from dashboards.knobs import recorded as recording
 from dashboards.knobs.edit import note
 from dashboards.knobs.watch import Control
 from dashboards.panels import board
@@ -34,6 +34,7 @@ class Prefs:
         """None while the page has not said yet."""
         if not isinstance(data, dict):
             return None
+        data = cast(dict[str, Any], data)
         return cls(seconds(data.get("window")), data.get("paused") is True, str(data.get("scheme")), str(data.get("zone")))
 
 
@@ -86,14 +87,20 @@ class Page:
 def knob_props(site: Site, snapshot: Snapshot | None) -> Props:
     """The knob card's part: its shape (which rebuilds the form), its state (which refreshes it), its note."""
     control = site.watch.state
-    recorded = snapshot is not None and snapshot.overview is not None and snapshot.overview.status == "recorded"
-    text = note(control, recorded=recorded, readonly=site.readonly)
+    overview = snapshot.overview if snapshot else None
+    recorded = overview is not None and overview.status == "recorded"
     shape = [control.url, [[k.name, k.minimum, k.maximum, list(k.choices), k.unit] for k in control.knobs]] if control.knobs else None
+    past = recording.rows(overview.knob_changes) if overview is not None and shape is None else []
     return {
         "knob-shape": {"data": shape},
         "knob-live": {"data": {"url": control.url, "version": control.version, "step": control.step, "error": control.error}},
-        "knob-version": {"children": in_force(control)},
-        "knob-note": {"children": text, "className": "knob-note" + (" bad" if control.error else "")},
+        "knob-version": {"children": in_force(control) or ("last values on record" if past else "")},
+        "knob-note": {
+            "children": note(control, recorded=recorded, readonly=site.readonly),
+            "className": "knob-note" + (" bad" if control.error else ""),
+        },
+        "knob-past": {"children": [row.to_plotly_json() for row in past]},
+        **({} if site.readonly else {"knob-footer": {"style": {"display": "grid" if shape else "none"}}}),
     }
 
 
@@ -104,8 +111,8 @@ def in_force(control: Control) -> str:
     return f"version {control.version} · " + (f"since step {number(control.step)}" if control.step else "since start")
 
 
-def banner(shown: verdict.Banner | None) -> Component | str:
-    """The banner as a component; nothing when all is well."""
+def banner(shown: verdict.Banner | None) -> dict[str, Any] | str:
+    """The banner as a component in JSON; nothing when all is well."""
     if shown is None:
         return ""
     # A property of equal value must compare equal between refreshes, so the component is sent as plain JSON.

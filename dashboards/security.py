@@ -26,11 +26,21 @@ def policy(script_hashes: Sequence[str]) -> str:
 
     Styles are inline by nature in Mantine, plotly and ag-grid.
     """
-    return "; ".join((
-        "default-src 'self'", f"script-src 'self' {' '.join(script_hashes)}", "style-src 'self' 'unsafe-inline'", "img-src 'self' data: blob:",
-        "font-src 'self' data:", "connect-src 'self'", "worker-src 'self'", "object-src 'none'", "base-uri 'none'", "form-action 'none'",
-        "frame-ancestors 'none'",
-    ))
+    return "; ".join(
+        (
+            "default-src 'self'",
+            f"script-src 'self' {' '.join(script_hashes)}",
+            "style-src 'self' 'unsafe-inline'",
+            "img-src 'self' data: blob:",
+            "font-src 'self' data:",
+            "connect-src 'self'",
+            "worker-src 'self'",
+            "object-src 'none'",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "frame-ancestors 'none'",
+        )
+    )
 
 
 class Guard:
@@ -40,19 +50,24 @@ class Guard:
     def __init__(self, app: ASGIApp, *, local: bool, csp: str) -> None:
         self._app, self._local = app, local
         self._headers = [
-            (b"content-security-policy", csp.encode()), (b"x-frame-options", b"DENY"), (b"referrer-policy", b"no-referrer"),
-            (b"x-content-type-options", b"nosniff"), (b"cross-origin-opener-policy", b"same-origin"), (b"cache-control", b"no-store"),
+            (b"content-security-policy", csp.encode()),
+            (b"x-frame-options", b"DENY"),
+            (b"referrer-policy", b"no-referrer"),
+            (b"x-content-type-options", b"nosniff"),
+            (b"cross-origin-opener-policy", b"same-origin"),
+            (b"cache-control", b"no-store"),
         ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket"):
-            return await self._app(scope, receive, send)
-        refusal = self._refusal(scope)
+        refusal = self._refusal(scope) if scope["type"] in ("http", "websocket") else None
+        if scope["type"] == "http":
+            send = self._adding(send)
         if refusal is None:
-            return await self._app(scope, receive, self._adding(send) if scope["type"] == "http" else send)
-        if scope["type"] == "websocket":
-            return await send({"type": "websocket.close", "code": 4003, "reason": refusal})
-        await PlainTextResponse(refusal, 403)(scope, receive, self._adding(send))
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 4003, "reason": refusal})
+        else:
+            await PlainTextResponse(refusal, 403)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> str | None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
@@ -60,7 +75,7 @@ class Guard:
         if self._local and _name(f"//{host}") not in _LOOPBACK_NAMES:
             return "host: this page answers only to localhost and 127.0.0.1"
         changing = scope["type"] == "websocket" or scope["method"] not in _SAFE
-        if changing and origin is not None and urlsplit(origin).netloc != host:
+        if changing and origin is not None and _netloc(origin) != host:
             return "origin: expected this page's own"
         if changing and headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             return "origin: expected this page's own"
@@ -74,6 +89,13 @@ class Guard:
             await send(message)
 
         return with_headers
+
+
+def _netloc(url: str) -> str | None:
+    try:
+        return str(urlsplit(url).netloc)
+    except ValueError:
+        return None
 
 
 def _name(url: str) -> str | None:

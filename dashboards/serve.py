@@ -16,8 +16,15 @@ Started = Callable[[str], None]
 
 
 def run(
-    source: str, *, host: str = "127.0.0.1", port: int = 8050, readonly: bool = False, server: str | None = None, token_file: str | None = None,
-    collector_token: str | None = None, started: Started | None = None,
+    source: str,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8050,
+    readonly: bool = False,
+    server: str | None = None,
+    token_file: str | None = None,
+    collector_token: str | None = None,
+    started: Started | None = None,
 ) -> None:
     """Serve the page over `source` until interrupted. Port 0 takes a free one; `started` gets the address once it listens.
 
@@ -38,7 +45,14 @@ def run(
 
 
 def _serve(
-    listener: socket.socket, url: str, started: Started, source: str, server: str | None, token: str | None, readonly: bool, local: bool,
+    listener: socket.socket,
+    url: str,
+    started: Started,
+    source: str,
+    server: str | None,
+    token: str | None,
+    readonly: bool,
+    local: bool,
     collector_token: str | None,
 ) -> None:
     import uvicorn
@@ -68,7 +82,8 @@ def check_access(host: str, *, readonly: bool, token: str | None) -> None:
     """Off loopback anyone who reaches the port sees the page; editing from there needs a token."""
     if not is_loopback(host) and not readonly and not token:
         raise UsageError(
-            f"--host {host}: off loopback anyone could change knobs; give --token-file FILE (visitors type its token before an edit) or --readonly"
+            f"--host {host}: off loopback anyone could change knobs; give --token-file FILE (visitors type its token before "
+            "an edit) or --readonly"
         )
 
 
@@ -111,4 +126,5 @@ def address(host: str, listener: socket.socket) -> str:
 
 
 def _say(url: str) -> None:
-    print(f"serving {url}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"serving {url}\n")
+    sys.stderr.flush()

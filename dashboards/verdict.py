@@ -85,9 +85,12 @@ def banner(snapshot: Snapshot | None, source: str) -> Banner | None:
 def _failing(snapshot: Snapshot, source: str) -> Banner:
     kept = "The last data read stays on the page" if snapshot.overview else "Nothing has been read yet"
     if not snapshot.unreachable:
-        return Banner("bad", f"No new data for {age(snapshot.failing_s)}", f"Reading {source} failed: {snapshot.error}. {kept}; reading goes on.")
+        return Banner(
+            "bad", f"No new data for {age(snapshot.failing_s)}", f"Reading {source} failed: {snapshot.error}. {kept}; reading goes on."
+        )
     return Banner(
-        "bad", f"Collector unreachable for {age(snapshot.failing_s)}",
+        "bad",
+        f"Collector unreachable for {age(snapshot.failing_s)}",
         f"{snapshot.error}. {kept}. Start it with `pbkv collect`; this page goes on by itself.",
     )
 
@@ -95,14 +98,17 @@ def _failing(snapshot: Snapshot, source: str) -> Banner:
 def _quiet(overview: Overview) -> Banner | None:
     if overview.server is None or overview.status == "empty":
         return Banner(
-            "quiet", "No events yet",
-            "The collector runs but no engine has sent anything. Start a server with the pbkv plugin (`pbkv serve`, or `pbkv demo` to try it).",
+            "quiet",
+            "No events yet",
+            "The collector runs but no engine has sent anything. Start a server with the pbkv plugin (`pbkv serve`, "
+            "or `pbkv demo` to try it).",
         )
     if overview.status == "stale":
         return Banner(
-            "warn", f"No events for {age(overview.server.age_s)}",
-            f"{overview.server.name} sends a sample at least every few seconds while it runs: it is stopped, hung or cut off. "
-            "Numbers are those of the window before now.",
+            "warn",
+            f"No events for {age(overview.server.age_s)}",
+            f"{overview.server.name} has nothing to do, was stopped, or cannot reach the collector. "
+            "The numbers are of the window up to now; the page goes on when events come.",
         )
     return None
 
@@ -112,7 +118,8 @@ def _loss(overview: Overview) -> Banner | None:
     if not loss.messages:
         return None
     return Banner(
-        "warn", f"{plural(loss.messages, 'message')} lost in {plural(loss.gaps, 'gap')}",
+        "warn",
+        f"{plural(loss.messages, 'message')} lost in {plural(loss.gaps, 'gap')}",
         "Counts and sums on this page are low by what these messages carried; shares and medians rest on the rest.",
     )
 
@@ -122,6 +129,8 @@ def _anonymous(overview: Overview) -> Banner | None:
     if not rate.calls or rate.unattributed_calls < rate.calls:
         return None
     return Banner(
-        "quiet", f"None of {plural(rate.calls, 'call')} names its workflow",
-        "Without it nothing is predicted and nothing retires. Send custom_params.pbkv with workflow and agent (OpenAI clients: extra_body).",
+        "quiet",
+        f"None of {plural(rate.calls, 'call')} names its workflow",
+        "Without it nothing is predicted and nothing retires. Send custom_params.pbkv with workflow and agent "
+        "(OpenAI clients: extra_body).",
     )

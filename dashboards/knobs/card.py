@@ -20,13 +20,19 @@ def card(*, readonly: bool, ask_token: bool) -> dmc.Paper:
     """The card without knobs; the form is filled when the engine has described them."""
     return dmc.Paper(
         [
-            html.Div([html.H2("Knobs", className="panel-title"), html.Span("", id="knob-version", className="summary")], className="panel-head"),
+            html.Div(
+                [html.H2("Knobs", className="panel-title"), html.Span("", id="knob-version", className="summary")], className="panel-head"
+            ),
             html.Div(id="knob-note", className="knob-note"),
             html.Div(id="knob-form", className="knob-form"),
+            html.Div(id="knob-past", className="knob-form"),
             *([] if readonly else [_footer(ask_token)]),
-            dcc.Store(id="knob-shape"), dcc.Store(id="knob-live"), dcc.Store(id="knob-loaded"),
+            dcc.Store(id="knob-shape"),
+            dcc.Store(id="knob-live"),
+            dcc.Store(id="knob-loaded"),
         ],
-        className="panel knob-card", id="knob-panel",
+        className="panel knob-card",
+        id="knob-panel",
     )
 
 
@@ -34,18 +40,37 @@ def _footer(ask_token: bool) -> html.Div:
     token = dmc.PasswordInput(id="knob-token", placeholder="token of this page", size="xs", **_label("Token"))
     return html.Div(
         [
-            dmc.TextInput(id="knob-actor", placeholder="web", inputProps={"maxLength": 100}, size="xs", persistence=True, debounce=200, **_label("Your name")),
-            dmc.TextInput(id="knob-reason", placeholder="why, for the event log", inputProps={"maxLength": 100}, size="xs", debounce=200, **_label("Reason")),
-            *([token] if ask_token else [html.Div(dmc.PasswordInput(id="knob-token"), style={"display": "none"})]),
+            dmc.TextInput(
+                id="knob-actor",
+                placeholder="web",
+                inputProps={"maxLength": 100},
+                size="xs",
+                persistence=True,
+                debounce=200,
+                **_label("Your name"),
+            ),
+            dmc.TextInput(
+                id="knob-reason",
+                placeholder="why, for the event log",
+                inputProps={"maxLength": 100},
+                size="xs",
+                debounce=200,
+                **_label("Reason"),
+            ),
+            token if ask_token else dcc.Input(id="knob-token", type="hidden"),
             html.Div("Nothing staged", id="knob-staged", className="knob-staged"),
             html.Div(
-                [dmc.Button("Apply", id="knob-apply", size="sm", disabled=True),
-                 dmc.Button("Discard", id="knob-discard", size="sm", variant="default", disabled=True)],
+                [
+                    dmc.Button("Apply", id="knob-apply", size="xs", disabled=True),
+                    dmc.Button("Discard", id="knob-discard", size="xs", variant="default", disabled=True),
+                ],
                 className="knob-buttons",
             ),
-            html.Div(id="knob-result", className="knob-result", role="status", **{"aria-live": "polite"}),
+            html.Div(id="knob-result", className="knob-result", role="status"),
         ],
-        id="knob-footer", className="knob-footer",
+        id="knob-footer",
+        className="knob-footer",
+        style={"display": "none"},
     )
 
 
@@ -75,12 +100,18 @@ def _row(knob: KnobSpec, readonly: bool) -> Component:
             html.Div(f"{knob.meaning} ({', '.join(facts)})", className="knob-meaning"),
             html.Div("", id=ident("error", knob.name), className="knob-error", role="alert"),
         ],
-        className="knob-row", id=ident("row", knob.name),
+        className="knob-row",
+        id=ident("row", knob.name),
     )
 
 
 def _control(knob: KnobSpec) -> Component:
-    common: dict[str, Any] = {"id": ident("input", knob.name), "size": "xs", "aria-label": f"{knob.name}: new value", "className": "knob-input"}
+    common: dict[str, Any] = {
+        "id": ident("input", knob.name),
+        "size": "xs",
+        "aria-label": f"{knob.name}: new value",
+        "className": "knob-input",
+    }
     value = form_value(knob, knob.value)
     if knob.choices:
         return dmc.SegmentedControl(data=list(knob.choices), value=str(value), **{k: v for k, v in common.items() if k != "aria-label"})

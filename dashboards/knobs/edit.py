@@ -5,7 +5,7 @@ import hmac
 from dataclasses import dataclass
 from typing import Any
 
-from dash import ALL, Dash, Input, Output, State, no_update
+from dash import ALL, Input, Output, State, no_update
 
 from dashboards.knobs import card, form
 from dashboards.knobs.form import Loaded
@@ -22,7 +22,7 @@ _ERRORS = {"type": "knob-error", "knob": ALL}
 _GOOD, _BAD = "knob-result good", "knob-result bad"
 
 
-def register(app: Dash, site: Site) -> None:
+def register(app: Any, site: Site) -> None:
     """Add the callbacks; a read-only page only shows values."""
     _register_form(app, site)
     if not site.readonly:
@@ -30,7 +30,7 @@ def register(app: Dash, site: Site) -> None:
         _register_apply(app, site)
 
 
-def _register_form(app: Dash, site: Site) -> None:
+def _register_form(app: Any, site: Site) -> None:
     @app.callback(Output("knob-form", "children"), Output("knob-loaded", "data"), Input("knob-shape", "data"))
     def build(shape: Any) -> Any:
         control = site.watch.state
@@ -39,8 +39,14 @@ def _register_form(app: Dash, site: Site) -> None:
         return card.rows(control.knobs, readonly=site.readonly), Loaded.of(control).data()
 
     @app.callback(
-        Output(_NOWS, "children"), Output(_INPUTS, "value"), Output("knob-loaded", "data", allow_duplicate=True),
-        Input("knob-live", "data"), State(_NOWS, "id"), State(_INPUTS, "id"), State(_INPUTS, "value"), State("knob-loaded", "data"),
+        Output(_NOWS, "children"),
+        Output(_INPUTS, "value"),
+        Output("knob-loaded", "data", allow_duplicate=True),
+        Input("knob-live", "data"),
+        State(_NOWS, "id"),
+        State(_INPUTS, "id"),
+        State(_INPUTS, "value"),
+        State("knob-loaded", "data"),
         prevent_initial_call=True,
     )
     def reload(live: Any, nows: form.Ids, ids: form.Ids, given: list[Any], data: Any) -> Any:
@@ -52,11 +58,18 @@ def _register_form(app: Dash, site: Site) -> None:
         return shown, form.by_id(ids, form.controls(control.knobs, fresh.values), no_update), fresh.data()
 
 
-def _register_staging(app: Dash, site: Site) -> None:
+def _register_staging(app: Any, site: Site) -> None:
     @app.callback(
-        Output(_ERRORS, "children"), Output(_ROWS, "className"), Output("knob-staged", "children"), Output("knob-staged", "className"),
-        Output("knob-apply", "disabled"), Output("knob-discard", "disabled"),
-        Input(_INPUTS, "value"), Input("knob-loaded", "data"), Input("knob-live", "data"), State(_INPUTS, "id"),
+        Output(_ERRORS, "children"),
+        Output(_ROWS, "className"),
+        Output("knob-staged", "children"),
+        Output("knob-staged", "className"),
+        Output("knob-apply", "disabled"),
+        Output("knob-discard", "disabled"),
+        Input(_INPUTS, "value"),
+        Input("knob-loaded", "data"),
+        Input("knob-live", "data"),
+        State(_INPUTS, "id"),
     )
     def stage(given: list[Any], data: Any, live: Any, ids: form.Ids) -> Any:
         text, now, may_apply = form.summary(site.watch.state, Loaded.read(data), form.typed(ids, given))
@@ -65,8 +78,12 @@ def _register_staging(app: Dash, site: Site) -> None:
         return form.by_id(ids, now.errors, ""), form.by_id(ids, classes, "knob-row"), text, tone, not may_apply, not now.any
 
     @app.callback(
-        Output(_INPUTS, "value", allow_duplicate=True), Output("knob-loaded", "data", allow_duplicate=True),
-        Output("knob-result", "children", allow_duplicate=True), Input("knob-discard", "n_clicks"), State(_INPUTS, "id"), prevent_initial_call=True,
+        Output(_INPUTS, "value", allow_duplicate=True),
+        Output("knob-loaded", "data", allow_duplicate=True),
+        Output("knob-result", "children", allow_duplicate=True),
+        Input("knob-discard", "n_clicks"),
+        State(_INPUTS, "id"),
+        prevent_initial_call=True,
     )
     def discard(clicks: Any, ids: form.Ids) -> Any:
         control = site.watch.state
@@ -74,13 +91,22 @@ def _register_staging(app: Dash, site: Site) -> None:
         return form.by_id(ids, form.controls(control.knobs, fresh.values), no_update), fresh.data(), ""
 
 
-def _register_apply(app: Dash, site: Site) -> None:
+def _register_apply(app: Any, site: Site) -> None:
     @app.callback(
-        Output("knob-result", "children"), Output("knob-result", "className"), Output("knob-loaded", "data", allow_duplicate=True),
-        Output(_INPUTS, "value", allow_duplicate=True), Output("knob-reason", "value"),
-        Input("knob-apply", "n_clicks"), State(_INPUTS, "id"), State(_INPUTS, "value"), State("knob-loaded", "data"),
-        State("knob-actor", "value"), State("knob-reason", "value"), State("knob-token", "value"),
-        prevent_initial_call=True, running=[(Output("knob-apply", "loading"), True, False)],
+        Output("knob-result", "children"),
+        Output("knob-result", "className"),
+        Output("knob-loaded", "data", allow_duplicate=True),
+        Output(_INPUTS, "value", allow_duplicate=True),
+        Output("knob-reason", "value"),
+        Input("knob-apply", "n_clicks"),
+        State(_INPUTS, "id"),
+        State(_INPUTS, "value"),
+        State("knob-loaded", "data"),
+        State("knob-actor", "value"),
+        State("knob-reason", "value"),
+        State("knob-token", "value"),
+        prevent_initial_call=True,
+        running=[(Output("knob-apply", "loading"), True, False)],
     )
     async def apply(clicks: Any, ids: form.Ids, given: list[Any], data: Any, actor: Any, reason: Any, token: Any) -> Any:
         control, loaded = site.watch.state, Loaded.read(data)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from dashboards.knobs.spec import KnobSpec
 from dashboards.knobs.staging import Staged, describe, form_value, staged, values
@@ -26,7 +26,10 @@ class Loaded:
     @classmethod
     def read(cls, data: Any) -> "Loaded | None":
         """From the page's store; None for anything else."""
-        if not isinstance(data, dict) or not isinstance(data.get("version"), int) or not isinstance(data.get("values"), dict):
+        if not isinstance(data, dict):
+            return None
+        data = cast(dict[str, Any], data)
+        if not isinstance(data.get("version"), int) or not isinstance(data.get("values"), dict):
             return None
         return cls(data["version"], data["values"])
 

@@ -10,7 +10,12 @@ from pbkv.errors import UsageError
 from pbkv.knobs import Value
 
 _SIZE = re.compile(r"([0-9]*\.?[0-9]+)\s*(B|KiB|MiB|GiB|TiB|KB|MB|GB|TB|K|M|G|T)?", re.IGNORECASE)
-_FACTORS = {"": 1, "b": 1, **{p + s: 1024**n for n, p in enumerate("kmgt", 1) for s in ("", "ib")}, **{p + "b": 1000**n for n, p in enumerate("kmgt", 1)}}
+_FACTORS = {
+    "": 1,
+    "b": 1,
+    **{p + s: 1024**n for n, p in enumerate("kmgt", 1) for s in ("", "ib")},
+    **{p + "b": 1000**n for n, p in enumerate("kmgt", 1)},
+}
 
 
 @dataclass(frozen=True)
@@ -89,8 +94,15 @@ def read_specs(answer: Mapping[str, Any]) -> tuple[KnobSpec, ...]:
     """The knobs of an answer of GET /pbkv/knobs, in its order. Raises KeyError or TypeError when it is not one."""
     return tuple(
         KnobSpec(
-            name=name, value=k["value"], default=k["default"], minimum=k["min"], maximum=k["max"], choices=tuple(k["choices"]),
-            integer=bool(k["integer"]), unit=str(k["unit"]), meaning=str(k["meaning"]),
+            name=name,
+            value=k["value"],
+            default=k["default"],
+            minimum=k["min"],
+            maximum=k["max"],
+            choices=tuple(k["choices"]),
+            integer=bool(k["integer"]),
+            unit=str(k["unit"]),
+            meaning=str(k["meaning"]),
         )
         for name, k in answer["knobs"].items()
     )

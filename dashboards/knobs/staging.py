@@ -57,7 +57,8 @@ def others(history: Sequence[Mapping[str, Any]], since: int) -> str:
     """Who changed what after version `since`, in words, newest last."""
     parts = [
         f"{h['actor']} set {h['name']} {h['old']} → {h['new']} (version {h['version']}, step {h['step']:,}"
-        + (f", “{h['reason']}”" if h.get("reason") else "") + ")"
+        + (f", “{h['reason']}”" if h.get("reason") else "")
+        + ")"
         for h in history
         if int(h["version"]) > since
     ]

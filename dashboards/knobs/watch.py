@@ -24,7 +24,13 @@ class Watch:
     """Reads the knobs of `address()` once per `interval_s` while `wanted()`; None for an address that is not known (yet)."""
 
     def __init__(
-        self, address: Callable[[], str | None], wanted: Callable[[], bool], *, token: str | None, interval_s: float = 1.0, timeout_s: float = 3.0,
+        self,
+        address: Callable[[], str | None],
+        wanted: Callable[[], bool],
+        *,
+        token: str | None,
+        interval_s: float = 1.0,
+        timeout_s: float = 3.0,
     ) -> None:
         self._address, self._wanted, self._token = address, wanted, token
         self._interval, self._timeout = interval_s, timeout_s

@@ -12,11 +12,19 @@ from dashboards.panels.panel import Props, Table
 from dashboards.scene import Scene
 
 PANELS = (
-    occupancy.DEVICE_PANEL, occupancy.HOST_PANEL, hits.PANEL, accuracy.PANEL, evictions.PANEL, link.PANEL,
-    prefetch.OUTCOMES_PANEL, prefetch.SKIPS_PANEL,
+    occupancy.DEVICE_PANEL,
+    occupancy.HOST_PANEL,
+    hits.PANEL,
+    accuracy.PANEL,
+    evictions.PANEL,
+    link.PANEL,
+    prefetch.OUTCOMES_PANEL,
+    prefetch.SKIPS_PANEL,
 )
 TABLES: dict[str, Callable[[Overview], Table]] = {
-    **{p.name: p.table for p in PANELS}, workflows.NAME: workflows.table, changes.NAME: changes.table,
+    **{p.name: p.table for p in PANELS},
+    workflows.NAME: workflows.table,
+    changes.NAME: changes.table,
 }
 
 

@@ -24,11 +24,17 @@ def _draw(scene: Scene) -> Figure | None:
         totals[movement(row)] = totals.get(movement(row), 0) + row.tokens
     moves = sorted(totals, reverse=True)
     data = [bar for decision, label, role in DECISIONS if (bar := _bar(scene, rows, moves, decision, label, role))]
-    sums = hbar(moves, [0] * len(moves), "total", "rgba(0,0,0,0)", [count(totals[m]) for m in moves], [""] * len(moves)) | {"hoverinfo": "skip"}
+    sums = hbar(moves, [0] * len(moves), "total", "rgba(0,0,0,0)", [count(totals[m]) for m in moves], [""] * len(moves)) | {
+        "hoverinfo": "skip"
+    }
     sums.pop("hovertemplate")
     return figure(
-        scene.palette, [*data, sums], barmode="stack", margin={"l": 104, "r": 14, "t": 8, "b": 26},
-        xaxis=axis(scene.palette, tickformat=".2~s", nticks=6, range=[0, 1.15 * max(totals.values())]), yaxis=axis(scene.palette, showgrid=False),
+        scene.palette,
+        [*data, sums],
+        barmode="stack",
+        margin={"l": 104, "r": 14, "t": 8, "b": 26},
+        xaxis=axis(scene.palette, tickformat=".2~s", nticks=6, range=[0, 1.15 * max(totals.values())]),
+        yaxis=axis(scene.palette, showgrid=False),
     )
 
 
@@ -53,7 +59,12 @@ def _table(overview: Overview) -> Table:
 
 
 PANEL = Panel(
-    "evictions", "Evictions by reason", "Tokens of evicted nodes: which tier lost them, which still holds them, and why they were chosen.",
-    tuple((label, role) for _, label, role in DECISIONS), _draw, _summary,
-    lambda o: "Nothing was evicted in this window: the tiers had room.", _table,
+    "evictions",
+    "Evictions by reason",
+    "Tokens of evicted nodes: which tier lost them, which still holds them, and why they were chosen.",
+    tuple((label, role) for _, label, role in DECISIONS),
+    _draw,
+    _summary,
+    lambda o: "Nothing was evicted in this window: the tiers had room.",
+    _table,
 )

@@ -1,7 +1,7 @@
 """Share of prompt tokens served from each tier over time, with the knob changes that may explain a bend."""
 
 from collector.views.models import Overview
-from dashboards.figure import Figure, area, over_time
+from dashboards.figure import PERCENTS, Figure, area, over_time
 from dashboards.format import axis_time, percent, plural, utc
 from dashboards.panels.panel import Panel, Table
 from dashboards.scene import Scene, thin
@@ -16,7 +16,7 @@ def _draw(scene: Scene) -> Figure | None:
         area(x, [100 * p.device for p in points], "device", scene.palette.device, "%{y:.0f} %", 0.45),
         area(x, [100 * p.host for p in points], "host", scene.palette.host, "%{y:.0f} %", 0.45),
     ]
-    return over_time(scene, data, {"range": [0, 106], "tickvals": [0, 25, 50, 75, 100], "ticksuffix": " %"}, 103)
+    return over_time(scene, data, {"range": [0, 106], "tickvals": PERCENTS, "ticktext": [f"{v} %" for v in PERCENTS]}, 103)
 
 
 def _summary(overview: Overview) -> str:
@@ -35,6 +35,13 @@ def _table(overview: Overview) -> Table:
 
 
 PANEL = Panel(
-    "hits", "Hit rate", "Prompt tokens found on the device or loaded back from the host, as a share of all prompt tokens of the calls that "
-    "ended. Dotted lines: knob changes.", (("device", "device"), ("host", "host"), ("knob change", "knob")), _draw, _summary, _empty, _table,
+    "hits",
+    "Hit rate",
+    "Prompt tokens found on the device or loaded back from the host, as a share of all prompt tokens of the calls that "
+    "ended. Dotted lines: knob changes.",
+    (("device", "device"), ("host", "host"), ("knob change", "knob")),
+    _draw,
+    _summary,
+    _empty,
+    _table,
 )

@@ -2,7 +2,7 @@
 
 from collector.views.models import Overview
 from dashboards.figure import Figure, axis, figure, hbar
-from dashboards.format import count, millis, percent, plural, size
+from dashboards.format import millis, percent, plural, size
 from dashboards.panels.panel import Panel, Table
 from dashboards.scene import Scene
 
@@ -16,10 +16,17 @@ def _draw(scene: Scene) -> Figure | None:
     top = max(*values, 1)
     share = [f"{size(v)} ({percent(v / w.capacity_bytes)})" if w.capacity_bytes else size(v) for v in values[:2]]
     colors = [scene.palette.host, scene.palette.device, scene.palette.free]
-    hover = [f"moved to the host: {share[0]}", f"moved to the device: {share[1]}", f"could have been moved each way: {size(w.capacity_bytes)}"]
+    hover = [
+        f"moved to the host: {share[0]}",
+        f"moved to the device: {share[1]}",
+        f"could have been moved each way: {size(w.capacity_bytes)}",
+    ]
     bars = hbar(labels, [v / top for v in values], "", colors, [*share, size(w.capacity_bytes)], hover)
     return figure(
-        scene.palette, [bars], margin={"l": 104, "r": 14, "t": 8, "b": 26}, yaxis=axis(scene.palette, showgrid=False),
+        scene.palette,
+        [bars],
+        margin={"l": 104, "r": 14, "t": 8, "b": 26},
+        yaxis=axis(scene.palette, showgrid=False),
         xaxis=axis(scene.palette, range=[0, 1.3], tickvals=[0, 0.5, 1], ticktext=["0", size(top / 2), size(top)]),
     )
 
@@ -44,13 +51,18 @@ def used_share(overview: Overview) -> str:
 
 
 def used_text(overview: Overview) -> str:
-    """The same in bytes, with the number of windows."""
+    """The same in bytes."""
     w = overview.windows
-    return f"{size(w.h2d_bytes)} of {size(w.capacity_bytes)} · {count(w.count)} windows" if w.count else "no idle windows"
+    return f"{size(w.h2d_bytes)} of {size(w.capacity_bytes)}" if w.count else "no idle windows"
 
 
 PANEL = Panel(
-    "link", "Idle link", "Windows of pure decode with no copy in flight: the time prefetches may use. Capacity = link bandwidth x idle time.", (),
-    _draw, _summary,
-    lambda o: "No idle window of the host-device link in this window. They open in pure-decode steps of an engine with a host tier.", _table,
+    "link",
+    "Idle link",
+    "Windows of pure decode with no copy in flight: the time prefetches may use. Capacity = link bandwidth x idle time.",
+    "bytes moved while the link was idle, against what fitted",
+    _draw,
+    _summary,
+    lambda o: "No idle window of the host-device link in this window. They open in pure-decode steps of an engine with a host tier.",
+    _table,
 )

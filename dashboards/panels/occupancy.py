@@ -9,12 +9,18 @@ from dashboards.panels.panel import Panel, Table
 from dashboards.scene import Scene, thin
 
 #: Bottom to top: (what people call it, field, colour).
-DEVICE = (("locked", "device_locked", "locked"), ("active", "device_active", "active"), ("retired", "device_retired", "retired"),
-          ("free", "device_free", "free"))
+DEVICE = (
+    ("locked", "device_locked", "locked"),
+    ("active", "device_active", "active"),
+    ("retired", "device_retired", "retired"),
+    ("free", "device_free", "free"),
+)
 HOST = (("active", "host_used", "active"), ("retired", "host_retired", "retired"), ("free", "host_free", "free"))
 Layers = tuple[tuple[str, str, str], ...]
 _OFF = "No occupancy samples in this window. They come from an engine that runs the pbkv plugin (--radix-cache-backend pbkv)."
-_NO_HOST = "This engine has no host tier. Start it with a hierarchical cache (--enable-hierarchical-cache) to keep evicted nodes in host memory."
+_NO_HOST = (
+    "This engine has no host tier. Start it with a hierarchical cache (--enable-hierarchical-cache) to keep evicted nodes in host memory."
+)
 
 
 def _total(sample: Occupancy, layers: Layers) -> int:
@@ -27,7 +33,9 @@ def _draw(scene: Scene, layers: Layers) -> Figure | None:
         return None
     x = [axis_time(s.t, scene.zone) for s in samples]
     data = [
-        area(x, [getattr(s, field) for s in samples], name, getattr(scene.palette, role), "%{y:.3s} tokens", 0.35 if name == "free" else 0.75)
+        area(
+            x, [getattr(s, field) for s in samples], name, getattr(scene.palette, role), "%{y:.3s} tokens", 0.35 if name == "free" else 0.75
+        )
         for name, field, role in layers
     ]
     yaxis = {"range": [0, capacity * 1.06], "tickformat": ".2~s", "nticks": 5}
@@ -52,11 +60,23 @@ def _keys(layers: Layers) -> tuple[tuple[str, str], ...]:
 
 
 DEVICE_PANEL = Panel(
-    "device", "Device tier", "KV tokens on the device by state. Retired: every workflow that touched them has ended, evicted first. "
-    "Locked: held by running calls and copies.", _keys(DEVICE), lambda s: _draw(s, DEVICE), lambda o: _summary(o, DEVICE),
-    lambda o: _OFF, lambda o: _table(o, DEVICE),
+    "device",
+    "Device tier",
+    "KV tokens on the device by state. Retired: every workflow that touched them has ended, evicted first. "
+    "Locked: held by running calls and copies.",
+    _keys(DEVICE),
+    lambda s: _draw(s, DEVICE),
+    lambda o: _summary(o, DEVICE),
+    lambda o: _OFF,
+    lambda o: _table(o, DEVICE),
 )
 HOST_PANEL = Panel(
-    "host", "Host tier", "KV tokens in host memory. Active: copies of nodes that a live workflow touched.", _keys(HOST),
-    lambda s: _draw(s, HOST), lambda o: _summary(o, HOST), lambda o: _NO_HOST if o.occupancy_series else _OFF, lambda o: _table(o, HOST),
+    "host",
+    "Host tier",
+    "KV tokens in host memory. Active: copies of nodes that a live workflow touched.",
+    _keys(HOST),
+    lambda s: _draw(s, HOST),
+    lambda o: _summary(o, HOST),
+    lambda o: _NO_HOST if o.occupancy_series else _OFF,
+    lambda o: _table(o, HOST),
 )

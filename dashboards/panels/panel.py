@@ -18,12 +18,15 @@ Props = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Panel:
-    """A chart. `draw` returns None when the window holds nothing to draw; then `empty` says what to switch on."""
+    """A chart. `draw` returns None when the window holds nothing to draw; then `empty` says what to switch on.
+
+    `legend`: (text, colour name) per colour, or a line of text where one colour says it all.
+    """
 
     name: str
     title: str
     meaning: str
-    legend: tuple[tuple[str, str], ...]
+    legend: tuple[tuple[str, str], ...] | str
     draw: Callable[[Scene], Figure | None]
     summary: Callable[[Overview], str]
     empty: Callable[[Overview], str]
@@ -38,30 +41,46 @@ def frame(panel: Panel) -> dmc.Paper:
             header(panel.name, panel.title, panel.meaning, panel.legend),
             html.Div(
                 dcc.Graph(
-                    id=f"{panel.name}-graph", figure={"data": [], "layout": {"height": panel.height}},
-                    config={"displayModeBar": False, "responsive": True}, style={"height": panel.height},
+                    id=f"{panel.name}-graph",
+                    figure={"data": [], "layout": {"height": panel.height}},
+                    config={"displayModeBar": False, "responsive": True},
+                    style={"height": panel.height},
                 ),
-                id=f"{panel.name}-plot", style={"display": "none"},
+                id=f"{panel.name}-plot",
+                style={"display": "none"},
             ),
             html.Div("Waiting for data …", id=f"{panel.name}-empty", className="empty", style={"minHeight": panel.height}),
         ],
-        className="panel", id=f"{panel.name}-panel",
+        className="panel",
+        id=f"{panel.name}-panel",
     )
 
 
-def header(name: str, title: str, meaning: str, legend: Sequence[tuple[str, str]] = ()) -> html.Div:
-    """Title line of a panel or grid. The meaning is a tooltip for eyes and a description for screen readers."""
-    return html.Div(
+def header(name: str, title: str, meaning: str, legend: Sequence[tuple[str, str]] | str = "") -> html.Div:
+    """Title and legend of a panel or grid. The meaning is a tooltip on the title."""
+    keys = (
+        legend
+        if isinstance(legend, str)
+        else [html.Span([html.I(style={"background": f"var(--c-{role})"}), text], className="key") for text, role in legend]
+    )
+    line = html.Div(
         [
-            dmc.Tooltip(html.H2(title, className="panel-title"), label=meaning, multiline=True, w=300, position="bottom-start", openDelay=300),
-            html.Div(
-                [html.Span([html.I(style={"background": f"var(--c-{role})"}), text], className="key") for text, role in legend], className="legend",
+            dmc.Tooltip(
+                html.H2(title, className="panel-title"), label=meaning, multiline=True, w=300, position="bottom-start", openDelay=300
             ),
             html.Span("", id=f"{name}-summary", className="summary"),
-            html.A("CSV", id=f"{name}-csv", href=f"/csv/{name}.csv", download=f"pbkv-{name}.csv", className="csv", title=f"Download {title} as CSV"),
+            html.A(
+                "CSV",
+                id=f"{name}-csv",
+                href=f"/csv/{name}.csv",
+                download=f"pbkv-{name}.csv",
+                className="csv",
+                title=f"Download {title} as CSV",
+            ),
         ],
         className="panel-head",
     )
+    return html.Div([line, *([html.Div(keys, className="legend")] if legend else [])])
 
 
 def props(panel: Panel, scene: Scene) -> Props:

@@ -7,18 +7,32 @@ from dashboards.panels.panel import Panel, Table
 from dashboards.scene import Scene
 
 #: (field, label, colour), top to bottom
-OUTCOMES = (("issued", "issued", "neutral"), ("completed", "copied", "active"), ("used", "used", "right"), ("late", "late", "late"),
-            ("evicted_unused", "evicted unused", "wrong"))
+OUTCOMES = (
+    ("issued", "issued", "neutral"),
+    ("completed", "copied", "active"),
+    ("used", "used", "right"),
+    ("late", "late", "late"),
+    ("evicted_unused", "evicted unused", "wrong"),
+)
 REASONS = {
-    "busy_link": "link busy", "no_space": "no idle room", "budget": "budget spent", "low_value": "value too low", "just_evicted": "just evicted",
+    "busy_link": "link busy",
+    "no_space": "no idle room",
+    "budget": "budget spent",
+    "low_value": "value too low",
+    "just_evicted": "just evicted",
 }
-_OFF = "No prefetch was considered in this window. Set the knobs prefetch = conservative and prefetch_budget above 0; the engine needs a host tier."
+_OFF = (
+    "No prefetch was considered in this window. Set the knobs prefetch = conservative and prefetch_budget above 0; "
+    "the engine needs a host tier."
+)
 
 
 def _bars(scene: Scene, labels: list[str], counts: list[int], colors: list[str], hover: list[str]) -> Figure:
     bars = hbar(labels[::-1], counts[::-1], "", colors[::-1], [count(c) for c in counts[::-1]], hover[::-1])
     return figure(
-        scene.palette, [bars], margin={"l": 104, "r": 14, "t": 8, "b": 26},
+        scene.palette,
+        [bars],
+        margin={"l": 104, "r": 14, "t": 8, "b": 26},
         xaxis=axis(scene.palette, tickformat=".2~s", nticks=5, range=[0, 1.18 * max(*counts, 1)], rangemode="tozero"),
         yaxis=axis(scene.palette, showgrid=False),
     )
@@ -73,10 +87,22 @@ def _table_outcomes(overview: Overview) -> Table:
 
 
 OUTCOMES_PANEL = Panel(
-    "prefetches", "Prefetches", "Host-to-device copies made ahead of a predicted call, and what became of them. Late: the call came before the "
-    "copy was done.", (), _draw_outcomes, _summary_outcomes, _empty_outcomes, _table_outcomes,
+    "prefetches",
+    "Prefetches",
+    "Host-to-device copies made ahead of a predicted call, and what became of them. Late: the call came before the copy was done.",
+    "host-to-device copies ahead of a predicted call",
+    _draw_outcomes,
+    _summary_outcomes,
+    _empty_outcomes,
+    _table_outcomes,
 )
 SKIPS_PANEL = Panel(
-    "skips", "Prefetches skipped", "Candidates that were not prefetched, by the first reason that stood against them.", (),
-    _draw_skips, _summary_skips, _empty_skips, lambda o: (["reason", "skipped"], [list(item) for item in o.prefetches.skipped]),
+    "skips",
+    "Prefetches skipped",
+    "Candidates that were not prefetched, by the first reason that stood against them.",
+    "candidates, by the first reason against them",
+    _draw_skips,
+    _summary_skips,
+    _empty_skips,
+    lambda o: (["reason", "skipped"], [list(item) for item in o.prefetches.skipped]),
 )

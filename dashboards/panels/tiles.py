@@ -1,5 +1,7 @@
 """The row of headline numbers."""
 
+from collections.abc import Callable
+
 from dash import html
 
 from collector.views.models import Overview
@@ -44,9 +46,12 @@ def _load(overview: Overview) -> Tile:
     return f"{now.running} / {now.waiting}", f"running / waiting · {plural(now.workflows, 'workflow')}"
 
 
-TILES = (
-    ("hit", "Hit rate", _hit), ("ttft", "Time to first token", _ttft), ("predictor", "Next agent predicted", _predictor),
-    ("retired", "Retired on the device", _retired), ("linkuse", "Idle link used", lambda o: (link.used_share(o), link.used_text(o))),
+TILES: tuple[tuple[str, str, Callable[[Overview], Tile]], ...] = (
+    ("hit", "Hit rate", _hit),
+    ("ttft", "Time to first token", _ttft),
+    ("predictor", "Next agent predicted", _predictor),
+    ("retired", "Retired on the device", _retired),
+    ("linkuse", "Idle link used", lambda o: (link.used_share(o), link.used_text(o))),
     ("load", "Requests", _load),
 )
 
@@ -56,8 +61,11 @@ def component() -> html.Div:
     return html.Div(
         [
             html.Div(
-                [html.Div(label, className="tile-label"), html.Div(UNKNOWN, id=f"tile-{key}", className="tile-value"),
-                 html.Div("", id=f"tile-{key}-sub", className="tile-sub")],
+                [
+                    html.Div(label, className="tile-label"),
+                    html.Div(UNKNOWN, id=f"tile-{key}", className="tile-value"),
+                    html.Div("", id=f"tile-{key}-sub", className="tile-sub"),
+                ],
                 className="tile",
             )
             for key, label, _ in TILES
@@ -67,6 +75,7 @@ def component() -> html.Div:
 
 
 def props(overview: Overview) -> Props:
+    """Values of all tiles; component id -> properties."""
     result: Props = {}
     for key, _, read in TILES:
         value, sub = read(overview)
