@@ -13,11 +13,11 @@ DEVICE_TOKENS = 8192
 #: Host pool as a multiple of the device pool.
 HOST_RATIO = 1.5
 #: Workflows in flight.
-CONCURRENCY = 5
+CONCURRENCY = 4
 #: Scale of the think times between calls: longer ones leave the cache idle, and the link with it.
 PACE = 1.5
-#: Bandwidth the plugin reckons with, bytes per second: at 512 bytes a token some hundred tokens per decode step.
-LINK_BYTES_PER_S = 16e6
+#: Bandwidth the plugin reckons with, bytes per second: at 512 bytes a token about 1,200 tokens per decode step.
+LINK_BYTES_PER_S = 64e6
 DECODE_STEP_S = 0.01
 #: Knobs that differ from their defaults, so that a minute shows what an hour would.
 KNOBS: dict[str, float] = {"retire_idle_s": 12.0, "score_snapshot_s": 2.0}

@@ -14,8 +14,8 @@ from console.demo.settings import CONCURRENCY, CONTEXT, DEVICE_TOKENS, HOST_RATI
 from pbkv.control.client import ControlClient
 from pbkv.errors import PbkvError, Unreachable
 
-#: Longest wait for a part to be ready, s. A server takes 20 to 60 s on two busy cores.
-START_S = 240.0
+#: Longest wait for a part to be ready, s. A server takes 20 s on an idle machine, minutes on a busy one.
+START_S = 600.0
 #: Time between two looks at a part that is starting, and between two lines about it, s.
 _LOOK_S, _SAY_S = 0.3, 10.0
 
@@ -75,7 +75,9 @@ class Stack:
     def environment(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
         """Environment of a part: all share one state folder, and so the collector's token."""
         # Unbuffered: what a part said must be in its log when we look there after its end.
-        return {**(base or os.environ), "PBKV_STATE_DIR": str(self.settings.state_dir), "PYTHONUNBUFFERED": "1"}
+        mine = {**(base or os.environ), "PBKV_STATE_DIR": str(self.settings.state_dir), "PYTHONUNBUFFERED": "1"}
+        mine.pop("PBKV_COLLECTOR_TOKEN", None)  # that would be another collector's
+        return mine
 
     def start_web(self) -> str:
         """Serve the page; returns its address once it answers."""
@@ -107,9 +109,9 @@ class Stack:
         return True
 
     def _collector_ready(self) -> bool:
-        from collector import client
+        from collector import client, token
 
-        with client.open(self.settings.source) as reader:
+        with client.open(self.settings.source, token.load(self.settings.state_dir)) as reader:
             try:
                 return reader.status()["rows"] is not None
             except Unreachable:
@@ -152,8 +154,8 @@ def _listens(port: int) -> bool:
 def collector_argv(settings: Settings) -> list[str]:
     """Command of the collector."""
     return [
-        sys.executable, "-m", "console.main", "collect", "--db", str(settings.database), "--events", settings.events,
-        "--replay", settings.replay, "--listen", f"127.0.0.1:{settings.ports.flight}",
+        sys.executable, "-m", "console.main", "collect", "--connect", f"{settings.events},{settings.replay}",
+        "--db", str(settings.database), "--listen", f"127.0.0.1:{settings.ports.flight}",
     ]
 
 
