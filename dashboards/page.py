@@ -1,7 +1,7 @@
 """What one open page has been shown, so that only what changed is sent to it."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from dash import html
@@ -26,6 +26,7 @@ class Prefs:
 
     window_s: float
     paused: bool
+    hidden: bool
     scheme: str
     zone: str
 
@@ -35,7 +36,13 @@ class Prefs:
         if not isinstance(data, dict):
             return None
         data = cast(dict[str, Any], data)
-        return cls(seconds(data.get("window")), data.get("paused") is True, str(data.get("scheme")), str(data.get("zone")))
+        return cls(
+            seconds(data.get("window")),
+            data.get("paused") is True,
+            data.get("hidden") is True,
+            str(data.get("scheme")),
+            str(data.get("zone")),
+        )
 
 
 class Page:
@@ -50,31 +57,36 @@ class Page:
     def changes(self, prefs: Prefs) -> Iterator[tuple[str, dict[str, Any]]]:
         """(component id, properties) to set now."""
         snapshot = self._site.feed.want(prefs.window_s)
-        yield from self._differing(self._frame(snapshot, prefs))
+        overview = self._shown(snapshot, prefs)
+        yield from self._differing(self._frame(snapshot, overview, prefs))
         yield from self._differing(knob_props(self._site, snapshot))
-        overview = snapshot.overview if snapshot else None
-        if overview is None or prefs.paused or self._is_drawn(overview, prefs):
+        if overview is None or prefs.hidden or self._is_drawn(overview, prefs):
             return
         self._drawn = (overview, prefs)
         yield from self._differing(board.props(Scene(overview, palette(prefs.scheme), zone(prefs.zone))))
 
-    def _is_drawn(self, overview: Overview, prefs: Prefs) -> bool:
-        return self._drawn is not None and self._drawn[0] is overview and self._drawn[1] == prefs
+    def _shown(self, snapshot: Snapshot | None, prefs: Prefs) -> Overview | None:
+        """The newest overview; on a paused page the one it was paused at, until another window is picked."""
+        latest = snapshot.overview if snapshot else None
+        if prefs.paused and self._drawn is not None and (latest is None or self._drawn[1].window_s == prefs.window_s):
+            return self._drawn[0]
+        return latest
 
-    def _frame(self, snapshot: Snapshot | None, prefs: Prefs) -> Props:
+    def _is_drawn(self, overview: Overview, prefs: Prefs) -> bool:
+        # Pausing alone redraws nothing: an equal look at the same overview is what stands there already.
+        return self._drawn is not None and self._drawn[0] is overview and replace(self._drawn[1], paused=prefs.paused) == prefs
+
+    def _frame(self, snapshot: Snapshot | None, overview: Overview | None, prefs: Prefs) -> Props:
         self._beat += 1
-        overview = snapshot.overview if snapshot else None
         badge = verdict.badge(snapshot)
-        props: Props = {
+        return {
             "beat": {"children": str(self._beat)},
             "badge": {"children": badge.text, "className": f"badge {badge.tone}"},
             "banner": {"children": banner(verdict.banner(snapshot, self._site.source))},
+            "verdict": {"children": verdict.line(overview)},
+            "server": {"children": server_line(overview)},
+            "as-of": {"children": as_of(overview, prefs)},
         }
-        if not prefs.paused:
-            props["verdict"] = {"children": verdict.line(overview)}
-            props["server"] = {"children": server_line(overview)}
-            props["as-of"] = {"children": as_of(overview, prefs)}
-        return props
 
     def _differing(self, props: Props) -> Iterator[tuple[str, dict[str, Any]]]:
         for component, values in props.items():

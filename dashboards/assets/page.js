@@ -16,7 +16,7 @@
     try { localStorage.setItem(KEY, scheme); } catch (e) { /* private mode: the choice lasts as long as the page */ }
   }
 
-  var current = null;
+  var current = null, prefs = null;
   window.dash_clientside = window.dash_clientside || {};
   window.dash_clientside.pbkv = {
     window_in_url: function (search, value) {
@@ -41,9 +41,18 @@
       return paused ? "Resume" : "Pause";
     },
     prefs: function (value, clicks, scheme) {
-      return { window: value, paused: (clicks || 0) % 2 === 1, scheme: scheme, zone: Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC" };
+      var zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
+      prefs = { window: value, paused: (clicks || 0) % 2 === 1, hidden: document.hidden, scheme: scheme, zone: zone };
+      return prefs;
     }
   };
+
+  /* Nobody looks at a hidden tab: the server stops drawing for it. */
+  document.addEventListener("visibilitychange", function () {
+    if (!prefs) { return; }
+    prefs = Object.assign({}, prefs, { hidden: document.hidden });
+    window.dash_clientside.set_props("prefs", { data: prefs });
+  });
 
   /* The links to CSV take the window that is shown at the moment of the click. */
   document.addEventListener("click", function (event) {
