@@ -50,6 +50,8 @@ class FlightReader(_Closing):
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
             raise UsageError(f"source {source!r}: expected grpc://HOST:PORT, for example grpc://127.0.0.1:5615")
         self.source = source
+        if not (token.isascii() and (token.isprintable() or not token)):
+            raise UsageError(f"collector {source}: the token given has characters that no token has; name the right token file")
         self._headers = [(b"authorization", f"Bearer {token}".encode())]
         self._client: flight.FlightClient | None = None
 

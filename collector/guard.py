@@ -42,7 +42,10 @@ class Guard:
 
     def check(self, sql: str) -> None:
         """Raise UsageError with the reason unless `sql` may run."""
-        size = len(sql.encode(errors="surrogatepass"))
+        try:
+            size = len(sql.encode())
+        except UnicodeEncodeError:
+            raise UsageError("SQL is not valid Unicode text") from None
         if size > MAX_SQL:
             raise UsageError(f"SQL of {size} bytes: expected at most {MAX_SQL}; shorten it")
         tree = self._parse(sql)
@@ -65,7 +68,7 @@ class Guard:
             with self._lock:
                 row = self._parser.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchone()
             return json.loads(row[0]) if row else {"statements": []}
-        except (duckdb.Error, UnicodeError) as error:
+        except duckdb.Error as error:
             raise UsageError(f"SQL does not parse: {str(error).splitlines()[0]}") from None
         except RecursionError:
             raise UsageError("SQL is nested too deeply; write it flatter") from None

@@ -18,6 +18,11 @@ MAX_BYTES = 64 << 20
 _BATCH_ROWS = 8192
 _TICK_S = 0.05
 
+#: Errors by which the caller can tell that the query, not the store, is wrong.
+_USAGE = (duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError, pa.ArrowInvalid)
+#: What binding a parameter that DuckDB cannot take raises.
+_PYTHON = (RuntimeError, ValueError, TypeError, OverflowError)
+
 
 class DeadlinePassed(PbkvError):
     """The query was interrupted at its deadline."""
@@ -96,7 +101,7 @@ def run(
     watcher.add(call)
     try:
         return _fetch(cursor, sql, params, max_rows, max_bytes)
-    except (duckdb.Error, OSError, pa.ArrowException) as error:
+    except (duckdb.Error, OSError, pa.ArrowException, *_PYTHON) as error:
         raise _explain(error, call, deadline_s) from None
     finally:
         watcher.remove(call)
@@ -126,10 +131,9 @@ def _explain(error: Exception, call: _Call, deadline_s: float) -> PbkvError:
         return PbkvError("the collector is stopping")
     # DuckDB draws a caret under the place in a block of its own; what is wrong stands before it.
     text = " ".join(str(error).partition("\n\nLINE ")[0].split()) or type(error).__name__
-    if isinstance(error, duckdb.OutOfMemoryException):
+    if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory" in text:
         return PbkvError("query needs more memory than the collector gives to queries; narrow the time range or aggregate")
+    if isinstance(error, _PYTHON) and not isinstance(error, pa.ArrowException):
+        return UsageError(f"query failed: a parameter cannot be used ({text.partition(' (#define')[0]})")
     kind = UsageError if isinstance(error, _USAGE) else PbkvError
     return kind(f"query failed: {text}")
-
-
-_USAGE = (duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError)
