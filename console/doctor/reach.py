@@ -87,7 +87,7 @@ def check_source(source: str) -> Iterator[Finding]:
         yield _failure("source", error, "see `pbkv collect --help`")
         return
     rows = sum(int(n) for n in status["rows"].values())
-    text = f"{source}: {rows:,} rows of {len(status['sources'])} streams"
+    text = f"{source}: {rows:,} rows"
     yield ok("source", text) if rows else warn("source", text, "no event has come yet: is a server running and named to the collector?")
     if status["gaps"]:
         yield warn("gaps", f"{status['gaps']} gaps, {status['lost']} messages lost", "see `pbkv query SOURCE \"SELECT * FROM loss\"`")
