@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,14 +20,24 @@ T0 = datetime(2026, 1, 2, 3, 4, 5)
 _SIMPLE: Mapping[str, Namespace] = {"workflow": Namespace.WORKFLOW, "agent": Namespace.AGENT}
 
 
+@cache
+def _empty() -> bytes:
+    """An empty store as bytes: its several hundred statements run once per test session."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "empty.duckdb"
+        with duckdb.connect(str(path)) as db:
+            db.execute("; ".join(["BEGIN", *create_statements(T0), *view_statements(), "COMMIT"]))
+        return path.read_bytes()
+
+
 class Hand:
     """`with Hand(path) as h: h.call(1.0, workflow="w", agent="a", step=0)`. Times are seconds after T0; every row is its own message."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        path.write_bytes(_empty())
         self._db = duckdb.connect(str(path))
-        for statement in [*create_statements(T0), *view_statements()]:
-            self._db.execute(statement)
+        self._db.execute("BEGIN")
         self._seq: dict[int, int] = {}
         self._names: dict[tuple[int, int, str], int] = {}
         self.src = 0
@@ -36,6 +48,7 @@ class Hand:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for src, seq in self._seq.items():
             self._db.execute("INSERT INTO raw.high_water VALUES (?, ?, ?)", [src, seq, T0])
+        self._db.execute("COMMIT")
         self._db.close()
 
     def stream(self, server: str = "gpu0", epoch: int = 1, rank: int = 0) -> int:
