@@ -1,10 +1,12 @@
 """What one open page has been shown, so that only what changed is sent to it."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from dash import html
+from plotly.utils import PlotlyJSONEncoder
 
 from collector.views.models import Overview
 from dashboards import verdict
@@ -111,7 +113,7 @@ def knob_props(site: Site, snapshot: Snapshot | None) -> Props:
             "children": note(control, recorded=recorded, readonly=site.readonly),
             "className": "knob-note" + (" bad" if control.error else ""),
         },
-        "knob-past": {"children": [row.to_plotly_json() for row in past]},
+        "knob-past": {"children": plain(past)},
         **({} if site.readonly else {"knob-footer": {"style": {"display": "grid" if shape else "none"}}}),
     }
 
@@ -123,12 +125,16 @@ def in_force(control: Control) -> str:
     return f"version {control.version} · " + (f"since step {number(control.step)}" if control.step else "since start")
 
 
-def banner(shown: verdict.Banner | None) -> dict[str, Any] | str:
-    """The banner as a component in JSON; nothing when all is well."""
+def banner(shown: verdict.Banner | None) -> Any:
+    """The banner; nothing when all is well."""
     if shown is None:
         return ""
-    # A property of equal value must compare equal between refreshes, so the component is sent as plain JSON.
-    return html.Div([html.Strong(shown.title), html.Span(shown.text)], className=f"banner {shown.tone}", role="alert").to_plotly_json()
+    return plain(html.Div([html.Strong(shown.title), html.Span(shown.text)], className=f"banner {shown.tone}", role="alert"))
+
+
+def plain(components: Any) -> Any:
+    """Components as JSON: equal content compares equal between refreshes, which component objects do not."""
+    return json.loads(json.dumps(components, cls=PlotlyJSONEncoder))
 
 
 def server_line(overview: Overview | None) -> str:

@@ -1,5 +1,6 @@
 """Serving the page: checks first, then one socket, then the app."""
 
+import errno
 import socket
 import sys
 from collections.abc import Callable
@@ -107,6 +108,7 @@ def bind(host: str, port: int) -> socket.socket:
     """A listening socket. Raises UsageError when the address cannot be had."""
     if not 0 <= port <= 65_535:
         raise UsageError(f"--port {port}: expected 0 to 65535")
+    listener: socket.socket | None = None
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -115,8 +117,10 @@ def bind(host: str, port: int) -> socket.socket:
         listener.listen(128)
         return listener
     except OSError as error:
-        reason = "is in use" if error.errno == 98 else f"cannot be bound ({error.strerror})"
-        raise UsageError(f"--host {host} --port {port}: {reason}; name another with --port") from None
+        if listener is not None:
+            listener.close()
+        reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be bound ({error.strerror})"
+        raise UsageError(f"--host {host} --port {port}: {reason}; name another with --host or --port") from None
 
 
 def address(host: str, listener: socket.socket) -> str:
