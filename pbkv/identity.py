@@ -29,18 +29,37 @@ def parse_payload(payload: object) -> CallIdentity:
     fields: Mapping[Any, Any] = payload
     unknown = [k for k in fields if k not in _FIELDS]
     if unknown:
-        raise UsageError(f"pbkv.{str(unknown[0])[:40]}: no such field; expected workflow, agent, final")
+        raise UsageError(f"pbkv: {_show(unknown[0])} is no field of it; expected workflow, agent, final")
     final = fields.get("final", False)
     if not isinstance(final, bool):
-        raise UsageError(f"pbkv.final = {str(final)[:40]!r}: expected true or false")
+        raise UsageError(f"pbkv.final = {_show(final)}: expected true or false")
     return CallIdentity(_name(fields.get("workflow"), "workflow"), _name(fields.get("agent", ""), "agent", empty=True), final)
 
 
 def _name(value: object, field: str, *, empty: bool = False) -> str:
-    if not isinstance(value, str) or len(value) > MAX_NAME or not (value or empty):
+    if not isinstance(value, str) or len(value) > MAX_NAME or not (value or empty) or not _is_utf8(value):
         got = f"a string of {len(value)} characters" if isinstance(value, str) else type(value).__name__
-        raise UsageError(f"pbkv.{field}: got {got}, expected a string of {0 if empty else 1} to {MAX_NAME} characters")
+        raise UsageError(f"pbkv.{field}: got {got}, expected a string of {0 if empty else 1} to {MAX_NAME} characters that is valid UTF-8")
     return value
+
+
+def _is_utf8(text: str) -> bool:
+    """False for half a surrogate pair, which JSON can carry but messages between processes and event names cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _show(value: object) -> str:
+    # Only short texts are shown: to print a hostile number or a deep list can itself fail.
+    return ascii(value[:40]) if isinstance(value, str) else str(value) if isinstance(value, bool | float | None) else type(value).__name__
+
+
+def session_workflow(session_id: str) -> str:
+    """Name of the workflow a session stands for; the same for its calls and for its end."""
+    return session_id[:MAX_NAME].encode(errors="replace").decode()
 
 
 def identity_of(
@@ -58,5 +77,5 @@ def identity_of(
         if action == HINT_ACTION:
             return parse_payload(payload)
     if session_id:
-        return CallIdentity(session_id[:MAX_NAME])
+        return CallIdentity(session_workflow(session_id))
     return None

@@ -115,6 +115,8 @@ class CacheState:
         """A call has ended; the workflow retires with its last running call once its end is known."""
         workflow.running -= 1
         workflow.last_call = self.now
+        # `live` is in order of last calls, ends included, or a long call would hide idle workflows behind it from `tick`.
+        self.live.move_to_end(workflow.name)
         if final:
             workflow.ended = workflow.ended or "final"
         if workflow.ended and workflow.running <= 0:

@@ -14,7 +14,7 @@ C = TypeVar("C")
 
 
 class LazyQueue(Generic[C]):
-    """Minimum first by `key(candidate)`; `ident` breaks ties and must be unique among candidates alive."""
+    """Minimum first by `key(candidate)`; `ident` breaks ties and is never given to another candidate, dead ones included."""
 
     def __init__(self, key: Callable[[C], Key], ident: Callable[[C], int]) -> None:
         self._key, self._ident = key, ident

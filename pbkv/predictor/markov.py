@@ -1,5 +1,7 @@
 """Online first-order Markov predictor: counts transitions as they happen, usable from the first call on."""
 
+import heapq
+
 from pbkv.knobs import K_MAX
 from pbkv.predictor.base import END, Prediction
 
@@ -8,8 +10,9 @@ PRIOR = 1.0
 #: Successors kept per agent, and agents kept in all: the table stays bounded whatever names callers invent.
 MAX_SUCCESSORS = 256
 MAX_AGENTS = 4096
-#: Probability below which a state is dropped while looking ahead.
-_FLOOR = 1e-5
+#: Likeliest agents followed from one step to the next. With the limits above it bounds the time of a prediction, which the scheduler
+#: waits for; what is dropped goes on by the overall distribution.
+BEAM = 32
 
 
 class OnlineMarkov:
@@ -46,17 +49,20 @@ class OnlineMarkov:
         if not self._seen or not path:
             return Prediction()
         state = {path[-1]: 1.0}
+        dropped = 0.0
         visits: list[dict[int, float]] = []
         ends: list[float] = []
         for _ in range(K_MAX):
-            state, end = self._step(state)
+            after, end = self._step(state, dropped)
+            state = _likeliest(after)
+            dropped = sum(after.values()) - sum(state.values())
             visits.append(state)
             ends.append(end)
         return Prediction(tuple(visits), tuple(ends))
 
-    def _step(self, state: dict[int, float]) -> tuple[dict[int, float], float]:
+    def _step(self, state: dict[int, float], dropped: float) -> tuple[dict[int, float], float]:
         after: dict[int, float] = {}
-        spread = 0.0
+        spread = dropped
         for agent, p in state.items():
             total = self._totals.get(agent, 0)
             scale = p / (total + PRIOR)
@@ -66,4 +72,10 @@ class OnlineMarkov:
         for agent, n in self._share.items():
             after[agent] = after.get(agent, 0.0) + spread * n / self._seen
         end = after.pop(END, 0.0)
-        return {agent: p for agent, p in after.items() if p >= _FLOOR}, end
+        return after, end
+
+
+def _likeliest(state: dict[int, float]) -> dict[int, float]:
+    if len(state) <= BEAM:
+        return state
+    return dict(heapq.nsmallest(BEAM, state.items(), key=lambda item: (-item[1], item[0])))

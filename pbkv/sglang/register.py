@@ -6,6 +6,7 @@ import sys
 from typing import Any, NoReturn
 
 from pbkv.errors import UsageError
+from pbkv.identity import session_workflow
 from pbkv.sglang import compat
 
 _FLAG = "--radix-cache-backend"
@@ -89,7 +90,7 @@ def _after_plan(plan: Any, scheduler: Any, *args: Any, **kwargs: Any) -> None:
 def _after_close_session(result: Any, scheduler: Any, recv_req: Any) -> None:
     runtime = _runtime(scheduler)
     if runtime is not None:
-        runtime.state.close(recv_req.session_id)
+        runtime.state.close(session_workflow(recv_req.session_id))
 
 
 def _after_init_dispatcher(result: Any, scheduler: Any) -> None:

@@ -1,12 +1,15 @@
 """The router against its own OpenAPI description: no input makes it answer with a server error or without a sentence."""
 
 import schemathesis
+from fastapi import FastAPI
 from hypothesis import settings
 
-from tests.support.control import ControlServer
+from pbkv.control.router import control_router
+from tests.support.control import MemoryBackend
 
-_server = ControlServer()
-schema = schemathesis.openapi.from_asgi("/openapi.json", _server.app)
+_app = FastAPI()
+_app.include_router(control_router(MemoryBackend(), None))
+schema = schemathesis.openapi.from_asgi("/openapi.json", _app)
 
 
 @schema.parametrize()
