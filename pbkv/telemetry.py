@@ -5,7 +5,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pbkv.events.schema import (
-    BY_NAME, CALL_STATUS, DECISIONS, MODES, PHASES, PREFETCH_RESULTS, REASONS, SOURCES, WORKFLOW_EVENTS, Namespace,
+    BY_NAME,
+    CALL_STATUS,
+    DECISIONS,
+    MODES,
+    PHASES,
+    PREFETCH_RESULTS,
+    REASONS,
+    SOURCES,
+    WORKFLOW_EVENTS,
+    Namespace,
 )
 from pbkv.events.writer import EventWriter
 from pbkv.knobs import Change
