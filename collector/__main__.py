@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from collector.flight import leave
 from collector.service import DEFAULT_LISTEN, parse_pair, run_collector, stop_on_signals
 from pbkv.errors import PbkvError
 
@@ -33,4 +34,4 @@ def _print(line: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(leave(main()))

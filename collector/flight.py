@@ -3,9 +3,13 @@
 Every call needs the token, runs on its own cursor behind the statement guard, and ends at its deadline or when the client leaves.
 """
 
+import atexit
+import ctypes
 import hmac
 import json
+import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -21,6 +25,8 @@ from pbkv.errors import PbkvError, UsageError
 
 #: Queries that run at the same time; more wait for a free place for at most their deadline.
 MAX_QUERIES = 8
+#: Time for running calls to end when the server stops, seconds.
+_END_S = 3.0
 #: Longest ticket: the SQL, JSON escapes, parameters.
 _MAX_TICKET = 8 * MAX_SQL
 
@@ -105,9 +111,32 @@ class FlightReads(flight.FlightServerBase):
         return [("status", "counters of the collector as JSON")]
 
     def close(self) -> None:
+        """Refuse new calls, interrupt what runs and end; a client that reads nothing of its answer is not waited for."""
         self._watcher.close()
+        ending = threading.Thread(target=self._end, name="pbkv-flight-end", daemon=True)
+        ending.start()
+        ending.join(_END_S)
+        if ending.is_alive():
+            # gRPC waits for that client for ever, in the destructor and when the process ends; the store does not depend on either.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+            _lingering.set()
+            atexit.register(leave, 0)
+
+    def _end(self) -> None:
         self.shutdown()
         self.wait()
+
+
+_lingering = threading.Event()
+
+
+def leave(code: int) -> int:
+    """End the process with `code` at once when a stalled client would keep it from ending by itself; else just return `code`."""
+    if _lingering.is_set():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
 
 
 def _probe(host: str, port: int) -> None:

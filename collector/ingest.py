@@ -55,7 +55,8 @@ class Ingest:
             attempts_left -= self.stopping.is_set()
             if attempts_left <= 0:
                 return False
-            self.stopping.wait(pause) if not self.stopping.is_set() else time.sleep(pause)
+            if self.stopping.wait(pause):
+                time.sleep(_FIRST_PAUSE_S)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
             self._reopen()
 

@@ -61,6 +61,10 @@ def wait_stored(collector: CollectorProcess, producer: LiveProducer) -> None:
     eventually(lambda: collector.stored(producer.writer.epoch) == producer.writer.seq, f"all {producer.writer.seq} messages stored")
 
 
+def following(producer: LiveProducer, folder: Path) -> CollectorProcess:
+    return CollectorProcess([(producer.endpoint, producer.replay_endpoint)], folder / "events.duckdb")
+
+
 def test_kill_9_again_and_again_stores_every_message_once(tmp_path: Path):
     db = tmp_path / "events.duckdb"
     with Counting(speed=15, seed=1) as producer:
@@ -164,17 +168,16 @@ def test_two_servers_into_one_store(tmp_path: Path):
 
 
 def test_a_suspended_collector_costs_the_producer_nothing_and_catches_up(tmp_path: Path):
-    with Counting(speed=40, workflows_per_s=3) as producer:
-        with CollectorProcess([(producer.endpoint, producer.replay_endpoint)], tmp_path / "events.duckdb") as collector:
-            eventually(lambda: collector.stored(producer.writer.epoch) > 20, "some messages stored")
-            collector.process.send_signal(signal.SIGSTOP)
-            before = producer.writer.seq
-            eventually(lambda: producer.writer.seq > before + 3000, "the producer goes on")
-            producer.stop()
-            assert producer.writer.dropped == 0
-            collector.process.send_signal(signal.SIGCONT)
-            wait_stored(collector, producer)
-            collector.stop()
+    with Counting(speed=40, workflows_per_s=3) as producer, following(producer, tmp_path) as collector:
+        eventually(lambda: collector.stored(producer.writer.epoch) > 20, "some messages stored")
+        collector.process.send_signal(signal.SIGSTOP)
+        before = producer.writer.seq
+        eventually(lambda: producer.writer.seq > before + 3000, "the producer goes on")
+        producer.stop()
+        assert producer.writer.dropped == 0
+        collector.process.send_signal(signal.SIGCONT)
+        wait_stored(collector, producer)
+        collector.stop()
     assert_stored_exactly_once(collector.db, producer)
 
 
@@ -251,7 +254,7 @@ def test_hostile_and_foreign_messages_are_counted_and_the_stream_goes_on(tmp_pat
 
 
 def test_a_query_during_ingest_sees_whole_messages(tmp_path: Path):
-    with LiveProducer(speed=20) as producer, CollectorProcess([(producer.endpoint, producer.replay_endpoint)], tmp_path / "e.duckdb") as collector:
+    with LiveProducer(speed=20) as producer, following(producer, tmp_path) as collector:
         eventually(lambda: collector.stored(producer.writer.epoch) > 20, "some messages stored")
         with collector.reader() as reader:
             for _ in range(10):

@@ -14,7 +14,7 @@ from collector.reader import Reader
 from pbkv.errors import PbkvError
 
 
-def eventually(condition: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:
+def eventually(condition: Callable[[], Any], what: str, timeout_s: float = 120.0) -> Any:
     """The first true value of `condition`; fails after `timeout_s`. A condition that raises PbkvError is not true yet."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -56,7 +56,7 @@ class CollectorProcess:
     def stop(self, number: int = signal.SIGTERM) -> tuple[int, dict[str, Any], str]:
         """(exit code, final status, standard error) after a signal."""
         self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=60)
+        out, err = self.process.communicate(timeout=120)
         return self.process.returncode, json.loads(out.splitlines()[-1]) if out.strip() else {}, err
 
     def stored(self, epoch: int) -> int:
