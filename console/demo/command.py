@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -43,18 +44,17 @@ def demo(
     if not (headless or web or (sys.stdin.isatty() and sys.stderr.isatty())):
         raise UsageError("demo: the terminal app needs a terminal; use --web or --headless")
     settings = _settings(workload, trace, db)
+    from console.demo.headless import run_headless
     from console.demo.stack import Stack, say
 
-    with _terminated_like_interrupted(), Stack(settings) as stack:
-        if headless:
-            from console.demo.headless import run_headless
-
-            run_headless(stack, seconds, json_)
-        elif web:
-            _web(stack)
-        else:
-            _top(stack)
-    say(f"events are in {settings.database}, logs in {settings.run_dir}")
+    show = partial(run_headless, seconds=seconds, json_=json_) if headless else _web if web else _top
+    try:
+        with _terminated_like_interrupted(), Stack(settings) as stack:
+            show(stack)
+    finally:
+        if settings.database.exists():
+            say(f"events are in {settings.database}")
+        say(f"logs are in {settings.run_dir}")
 
 
 def _settings(workload: str, trace: Path | None, db: Path | None) -> "Settings":

@@ -1,0 +1,95 @@
+"""`pbkv demo` with the real engine: the whole flow, and that nothing is left behind however it ends."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from collector.client import open as open_source
+from pbkv.events.schema import EVENT_KINDS
+from tests.support.processes import until, using
+
+pytestmark = pytest.mark.server
+#: Longest a demo may take to come up on a busy machine, s.
+START_S = 600.0
+
+
+@pytest.fixture
+def leftovers(state_dir: Path) -> Iterator[Path]:
+    """The state folder; whatever a failed test left running is ended."""
+    yield state_dir
+    for pid in using(state_dir):
+        os.kill(pid, signal.SIGKILL)
+
+
+def demo(*args: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "console.main", "demo", "--headless", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )
+
+
+def run_dir(state_dir: Path) -> Path:
+    return next((state_dir / "demo").iterdir())
+
+
+def started(state_dir: Path, part: str) -> bool:
+    return any((state_dir / "demo").glob(f"*/{part}.log"))
+
+
+def test_a_minute_shows_everything_and_leaves_nothing(leftovers: Path, tmp_path: Path) -> None:
+    db = tmp_path / "kept.duckdb"
+    with demo("--seconds", "60", "--json", "--db", str(db)) as process:
+        out, err = process.communicate(timeout=START_S + 180)
+    assert process.returncode == 0, err
+    summary = json.loads(out)
+    assert tuple(summary["events"]) == EVENT_KINDS
+    assert all(summary["events"].values()), summary
+    assert (summary["gaps"], summary["knob_changes"]) == (0, 1)
+    assert summary["retired_tokens"] > 0
+    assert summary["prefetches_issued"] > 0
+    assert 0 < summary["hit_rate"]["device"] < 1
+    assert 0 < summary["hit_rate"]["host"] < 1
+    step = int(re.search(r"gamma set to 0.7, in effect at step (\d+)", err).group(1))  # pyright: ignore[reportOptionalMemberAccess]
+    until(lambda: not using(leftovers), "every process has ended")
+    with open_source(str(db)) as reader:
+        knobs = reader.sql("SELECT name, old, new, actor, reason, sched_step FROM knob").to_pylist()
+    at = knobs[0].pop("sched_step")
+    assert knobs == [{"name": "gamma", "old": "0.8", "new": "0.7", "actor": "demo", "reason": "demo"}]
+    assert step <= at <= step + 1, "the message goes out with the first batch that is planned under the new value"
+    server_log = (run_dir(leftovers) / "server.log").read_text()
+    assert "leak" not in server_log.lower()
+
+
+def test_interrupt_while_starting_leaves_no_process(leftovers: Path) -> None:
+    with demo("--seconds", "60") as process:
+        until(lambda: started(leftovers, "server"), "server was started", START_S)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert "Traceback" not in err
+    assert using(leftovers) == []
+    database = run_dir(leftovers) / "events.duckdb"
+    if database.exists():
+        with open_source(str(database)) as reader:
+            assert reader.status()["gaps"] == 0
+
+
+def test_server_that_dies_is_named_with_its_last_words(leftovers: Path) -> None:
+    with demo("--seconds", "600") as process:
+        until(lambda: started(leftovers, "driver"), "load was started", START_S)
+        for pid in using(leftovers):
+            if b"sglang.launch_server" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (1, "")
+    assert "server was ended by SIGKILL; the end of" in err
+    assert "Traceback" not in err.split("the end of")[0]
+    assert using(leftovers) == []
+    with open_source(str(run_dir(leftovers) / "events.duckdb")) as reader:
+        assert reader.status()["rows"] is not None
