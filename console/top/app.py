@@ -2,7 +2,6 @@
 
 import logging
 
-from rich.text import Text
 from textual import events, on
 from textual.app import App, ComposeResult
 from textual.binding import Binding
@@ -13,6 +12,7 @@ from textual.widgets import Footer, Input
 
 from console.top.edit import EditKnob
 from console.top.feed import Control, Feed, Snapshot
+from console.top.guard import Guarded
 from console.top.header import Banner, HeaderLine
 from console.top.help import Help
 from console.top.layout import CSS
@@ -55,7 +55,7 @@ class Knobs(Message):
         self.newest = control
 
 
-class TopApp(App[None]):
+class TopApp(Guarded, App[None]):
     """Shows what `feed` reads until the user quits. `faults` counts errors of the app's own; they are logged and never end it."""
 
     CSS = CSS
@@ -118,6 +118,8 @@ class TopApp(App[None]):
         self.call_after_refresh(self._show)
 
     def on_data(self, message: Data) -> None:
+        if not self.screen_stack:
+            return  # the last message of a feed may come while the app is closing
         self.snapshot = message.snapshot
         header, banner = self._main.query_one(HeaderLine), self._main.query_one(Banner)
         header.snapshot = message.snapshot
@@ -135,6 +137,8 @@ class TopApp(App[None]):
         return self.screen_stack[0]
 
     def _show(self) -> None:
+        if not self.screen_stack:
+            return
         view = View(self.snapshot.overview, self.control, self.readonly)
         for name in PANELS:
             setattr(self._main.query_one(f"#{name}"), "view", view)
@@ -243,12 +247,17 @@ class TopApp(App[None]):
         self.notify(f"{what}: version {applied.version}, in effect at step {applied.step}", markup=False)
         self.feed.wake()
 
-    def _handle_exception(self, error: Exception) -> None:
-        """A fault of the app is logged and shown; the screen stays."""
+    def fault(self, error: Exception) -> None:
+        """Log an error of the app's own and show the first few; the screen stays."""
         self.faults += 1
         log.error("fault in the app", exc_info=error)
         if self.is_running and self.faults <= 3:
-            self.notify(str(Text(f"internal error ({type(error).__name__}: {error}); see the log file")), severity="error", markup=False)
+            self.notify(f"internal error ({type(error).__name__}: {error}); see the log file", severity="error", markup=False)
+
+    def _handle_exception(self, error: Exception) -> None:
+        # What no part of the screen could take: leave in order, with a sentence instead of a traceback over the terminal.
+        self.fault(error)
+        self.exit(return_code=1, message=f"internal error ({type(error).__name__}: {error}); see top.log in the state folder")
 
 
 def _bindings() -> list[Binding]:

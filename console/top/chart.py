@@ -18,11 +18,11 @@ def cells(values: Sequence[float], width: int) -> list[int]:
         return [0] * len(values)
     exact = [v / total * width for v in values]
     result = [max(int(e), 1 if v > 0 else 0) for e, v in zip(exact, values, strict=True)]
-    while (left := width - sum(result)) != 0:
-        # Largest remainder gains, largest surplus loses.
-        step = 1 if left > 0 else -1
-        best = max(range(len(values)), key=lambda i: (exact[i] - result[i]) * step if values[i] > 0 and result[i] + step >= 0 else -1e9)
-        result[best] += step
+    while (left := width - sum(result)) > 0:
+        result[max((i for i, v in enumerate(values) if v > 0), key=lambda i: exact[i] - result[i])] += 1
+    for _ in range(-left):
+        # The largest surplus gives way; a last cell only when nobody has two.
+        result[max((i for i, n in enumerate(result) if n), key=lambda i: (result[i] > 1, result[i] - exact[i]))] -= 1
     return result
 
 

@@ -12,6 +12,7 @@ from textual.suggester import SuggestFromList
 from textual.widgets import Input, Label, Static
 
 from console.top.format import knob_value
+from console.top.guard import Guarded
 from console.top.palette import BAD, MUTED, TEXT
 from pbkv.control.client import ControlClient
 from pbkv.control.tuning import Applied, KnobState, KnobStates, apply_change, load_knobs
@@ -28,7 +29,7 @@ class _Answer:
     states: KnobStates | None = None
 
 
-class EditKnob(ModalScreen[Applied | None]):
+class EditKnob(Guarded, ModalScreen[Applied | None]):
     """Dismissed with the applied change, or None when cancelled. A stale version keeps it open, with the knobs read again."""
 
     BINDINGS = [Binding("escape", "cancel", "Cancel"), Binding("up", "other(-1)", "Previous knob"), Binding("down", "other(1)", "Next knob")]

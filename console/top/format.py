@@ -77,8 +77,8 @@ def fit(text: str, width: int) -> str:
 
 
 def knob_value(value: object, unit: str) -> str:
-    """A knob's value with its unit, bytes scaled: 0.8, 3 steps, 64.0 MiB/step."""
+    """A knob's value with its unit, bytes scaled: 0.8, 3 steps, 64.0 MiB (of a step)."""
     if unit == "bytes per decode step" and isinstance(value, int | float):
-        return f"{size(value)}/step" if value else "0 (off)"
+        return size(value) if value else "0 (off)"
     text = f"{value:g}" if isinstance(value, float) else str(value)
     return f"{text} {unit}".strip()

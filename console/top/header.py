@@ -10,12 +10,13 @@ from textual.widgets import Static
 from collector.views.models import Overview
 from console.top.feed import Snapshot
 from console.top.format import age, count, fit
+from console.top.guard import Guarded
 from console.top.palette import BAD, GOOD, MUTED, TEXT, WARN
 
 _BADGES = {"live": ("● LIVE", GOOD), "stale": ("◌ STALE", WARN), "recorded": ("■ RECORDED", MUTED), "empty": ("○ EMPTY", WARN)}
 
 
-class HeaderLine(Widget):
+class HeaderLine(Guarded, Widget):
     """One line; what matters least gives way first when it is narrow."""
 
     snapshot: reactive[Snapshot] = reactive(Snapshot(None))
@@ -76,7 +77,7 @@ def _about(overview: Overview) -> list[tuple[Text, int]]:
     return [(text, rank) for text, rank in parts if text.plain.strip()]
 
 
-class Banner(Static):
+class Banner(Guarded, Static):
     """One sentence about the one thing to act on first; hidden when all is well."""
 
     def tell(self, snapshot: Snapshot) -> None:
@@ -96,7 +97,7 @@ def _trouble(snapshot: Snapshot) -> tuple[str, str]:
     if overview is None:
         return "", ""
     if overview.status == "empty":
-        return " no events yet: the collector runs, but no server has sent anything; check its --connect and the server", WARN
+        return " no events yet: is a server running, and does the collector's --connect name it?", WARN
     if overview.status == "stale" and overview.server is not None:
         return f" no event for {age(overview.server.age_s)}: the server is idle, stopped or cut off", WARN
     return "", ""

@@ -7,6 +7,7 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from console.top.guard import Guarded
 from console.top.palette import ACTIVE, BAD, FREE, GOOD, LOCKED, MUTED, RETIRED, TEXT
 
 _MARKS = (
@@ -21,7 +22,7 @@ _MARKS = (
 )
 
 
-class Help(ModalScreen[None]):
+class Help(Guarded, ModalScreen[None]):
     """`keys`: (key, what it does, works now)."""
 
     BINDINGS = [Binding("escape,question_mark,q", "dismiss", "Close")]

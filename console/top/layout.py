@@ -12,9 +12,11 @@ Footer { height: 1; }
 .panel { border-top: solid $border; border-title-color: $foreground; border-title-style: bold; border-subtitle-color: $text-muted; padding: 0; }
 .panel:focus, .panel:focus-within { border-top: solid $accent; border-title-color: $accent; }
 #workflows { column-span: 2; }
+#hits, #knobs, #workflows { layout: vertical; }
 HitNumbers { height: 4; }
 #hit-chart { display: none; height: 1fr; }
-#knob-note { display: none; height: 1; }
+#knob-note { display: none; height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
+Banner { text-wrap: nowrap; text-overflow: ellipsis; }
 #workflow-empty { display: none; }
 
 .-charts #grid { grid-size: 6 3; grid-columns: 1fr 1fr 1fr 1fr 1fr 1fr; grid-rows: 15 10 1fr; grid-gutter: 0 1; }

@@ -14,8 +14,10 @@ class AccuracyPanel(Panel):
 
     heading = "Predictor"
 
+    def summary(self, overview: Overview) -> str:
+        return _summary(overview, self.view.horizon)
+
     def lines(self, overview: Overview, width: int, height: int) -> list[Text]:
-        self.border_subtitle = _subtitle(overview, self.view.horizon)
         rows = overview.accuracy
         if not rows:
             return [Text("no prediction has met its outcome yet", MUTED)]
@@ -43,10 +45,10 @@ class AccuracyPanel(Panel):
         return line.append(f"{tail:>12}" if tail else "", MUTED)
 
 
-def _subtitle(overview: Overview, k: int | None) -> str | None:
+def _summary(overview: Overview, k: int | None) -> str:
     ends = sum(a.end_share * a.scored for a in overview.accuracy)
     scored = sum(a.scored for a in overview.accuracy)
     parts = [f"k={k}"] if k is not None else []
     if scored:
-        parts.append(f"END {percent(ends / scored)}")
-    return "  ".join(parts) or None
+        parts.append(f"{percent(ends / scored)} of outcomes END")
+    return "  ".join(parts)

@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 
 from rich.text import Text
+from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
 from collector.views.models import Overview
 from console.top.feed import Control
+from console.top.guard import Guarded, report
 from console.top.palette import MUTED
 
 
@@ -29,28 +31,56 @@ class View:
         return int(newest) if newest is not None and newest.isdigit() else None
 
 
-class Panel(Widget, can_focus=True):
-    """Draws `view` as lines of text that fit its size. `heading` is the title without the panel's digit."""
+class Framed(Guarded, Widget):
+    """A frame with a title: a caption stands at its foot where there is one, else beside the title."""
 
     heading = ""
+    digit = 0
+
+    def caption(self, text: str = "", count: str = "") -> None:
+        """Set the title and what stands beside or under it. `text` is plain text, never markup."""
+        framed = self.app.has_class("-charts")
+        title = Content(" ".join(filter(None, (str(self.digit), self.heading, count))))
+        beside = Content("" if framed or not text else f"  {text}").stylize("not bold")
+        self.border_title = title + beside  # pyright: ignore[reportAttributeAccessIssue]
+        self.border_subtitle = Content(text) if framed and text else None  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class Panel(Framed, can_focus=True):
+    """Draws `view` as lines of text that fit its size. `heading` is the title without the panel's digit."""
+
     view: reactive[View] = reactive(View(), layout=False)
 
     def __init__(self, digit: int, *, id: str) -> None:
         super().__init__(id=id, classes="panel")
         self.digit = digit
-        self.border_title = f"{digit} {self.heading}"
+
+    def on_mount(self) -> None:
+        self.caption()
+
+    def watch_view(self, view: View) -> None:
+        if self.is_mounted and self.digit:
+            self.caption(self.summary(view.overview) if view.overview is not None else "")
 
     def render(self) -> Text:
         overview = self.view.overview
         if overview is None or overview.status == "empty":
             return Text("no data yet", MUTED)
         width, height = self.content_size.width, self.content_size.height
-        if width < 10 or height < 1:
+        if width < 24 or height < 1:
             return Text()
-        lines = self.lines(overview, width, height)[:height]
+        try:
+            lines = self.lines(overview, width, height)[:height]
+        except Exception as error:  # one panel must not take the screen with it
+            report(self, error)
+            return Text("cannot be drawn; see the log file", MUTED)
         for line in lines:
             line.truncate(width)
         return Text("\n").join(lines)
+
+    def summary(self, overview: Overview) -> str:
+        """The caption."""
+        return ""
 
     def lines(self, overview: Overview, width: int, height: int) -> list[Text]:
         """Up to `height` lines of at most `width` cells, the most important first."""

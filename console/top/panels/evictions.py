@@ -16,10 +16,13 @@ class EvictionPanel(Panel):
 
     heading = "Evictions"
 
+    def summary(self, overview: Overview) -> str:
+        rows = overview.evictions
+        return f"{count(sum(r.nodes for r in rows))} nodes  {count(sum(r.tokens for r in rows))} tok" if rows else ""
+
     def lines(self, overview: Overview, width: int, height: int) -> list[Text]:
         rows = overview.evictions
-        nodes, tokens = sum(r.nodes for r in rows), sum(r.tokens for r in rows)
-        self.border_subtitle = f"{count(nodes)} nodes  {count(tokens)} tok" if rows else None
+        tokens = sum(r.tokens for r in rows)
         if not rows:
             return [Text("none in this window", MUTED)]
         shown = rows if len(rows) <= height else rows[: height - 1]

@@ -4,7 +4,6 @@ from datetime import timedelta
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.reactive import reactive
 from textual_plot import AxisFormatter, HiResMode, PlotWidget
 
@@ -12,11 +11,14 @@ from collector.views.models import HitPoint, Overview
 from console.top.chart import share_bar, spark
 from console.top.format import age, count, millis, percent
 from console.top.palette import DEVICE, HOST, MUTED, TEXT, WARN
-from console.top.panels.base import Panel, View, facts
+from console.top.panels.base import Framed, Panel, View, facts
 
 
 class HitNumbers(Panel, can_focus=False):
-    """The four lines of numbers."""
+    """The four lines of numbers; its frame is the panel's."""
+
+    def caption(self, text: str = "", count: str = "") -> None:
+        return
 
     def lines(self, overview: Overview, width: int, height: int) -> list[Text]:
         rate = overview.hit_rate
@@ -45,6 +47,7 @@ class HitNumbers(Panel, can_focus=False):
 def _columns(overview: Overview, tier: str, width: int) -> list[float | None]:
     """Hit rates of `tier` in `width` equal parts of the window; None where no call ended."""
     start = overview.now - timedelta(seconds=overview.window_s)
+    width = max(width, 1)
     tokens, hits = [0.0] * width, [0.0] * width
     for point in overview.hit_series:
         at = min(max(int((point.t - start).total_seconds() / overview.window_s * width), 0), width - 1)
@@ -102,20 +105,23 @@ def _device(point: HitPoint) -> float:
     return point.device
 
 
-class HitsPanel(Vertical, can_focus=True):
+class HitsPanel(Framed, can_focus=True):
     """Panel 2: numbers, and on a large screen the chart under them."""
+
+    heading = "Hit rate"
 
     view: reactive[View] = reactive(View())
 
     def __init__(self, digit: int, *, id: str) -> None:
         super().__init__(id=id, classes="panel")
         self.digit = digit
-        self.border_title = f"{digit} Hit rate"
+
+    def on_mount(self) -> None:
+        self.caption()
 
     def compose(self) -> ComposeResult:
-        numbers = HitNumbers(self.digit, id="hit-numbers")
+        numbers = HitNumbers(0, id="hit-numbers")
         numbers.remove_class("panel")
-        numbers.border_title = None
         yield numbers
         yield HitChart()
 
@@ -127,6 +133,6 @@ class HitsPanel(Vertical, can_focus=True):
         # An invisible chart costs nothing.
         if chart.display and view.overview is not None:
             chart.draw(view.overview)
-        self.border_subtitle = None if view.overview is None or not chart.display else f"[{DEVICE}]device[/]  [{HOST}]device+host[/]"
+        self.border_subtitle = f"[{DEVICE}]device[/]  [{HOST}]device+host[/]" if chart.display else None
 
 

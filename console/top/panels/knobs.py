@@ -4,17 +4,16 @@ from dataclasses import dataclass
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.reactive import reactive
 from textual.widgets import Static
 
 from console.top.format import UNKNOWN, knob_value
 from console.top.palette import BAD, MUTED, TEXT, WARN
-from console.top.panels.base import View
+from console.top.panels.base import Framed, View
 from console.top.panels.table import Col, LiveTable
 from pbkv.knobs import KNOBS
 
-_NARROW = (Col("knob", "knob", 16), Col("value", "value", 0), Col("since", "changed", 11, right=True))
+_NARROW = (Col("knob", "knob", 16), Col("value", "value", 0), Col("since", "changed", 12, right=True))
 _WIDE = (Col("knob", "knob", 16), Col("value", "value", 0), Col("default", "default", 13), Col("since", "changed", 13, right=True))
 
 
@@ -30,15 +29,19 @@ class Row:
     step: int | None
 
 
-class KnobsPanel(Vertical):
+class KnobsPanel(Framed):
     """Panel 7."""
+
+    heading = "Knobs"
 
     view: reactive[View] = reactive(View())
 
     def __init__(self, digit: int, *, id: str) -> None:
         super().__init__(id=id, classes="panel")
         self.digit = digit
-        self.border_title = f"{digit} Knobs"
+
+    def on_mount(self) -> None:
+        self.caption()
 
     def compose(self) -> ComposeResult:
         yield Static(id="knob-note")
@@ -64,7 +67,7 @@ class KnobsPanel(Vertical):
         text = _note(self.view)
         note.display = bool(text)
         note.update(text or "")
-        self.border_subtitle = _subtitle(self.view)
+        self.caption(_summary(self.view))
         table = self.query_one(LiveTable)
         table.layout_columns(_WIDE if self.content_size.width >= 60 else _NARROW, self.content_size.width)
         table.show({row.name: _cells(row, stale=self.view.control.error is not None) for row in knob_rows(self.view)})
@@ -119,7 +122,7 @@ def _log(view: View, width: int) -> Text:
 def _note(view: View) -> Text | None:
     control = view.control
     if control.error is not None:
-        return Text(f"control unreachable: {control.error}" if control.states is None else f"control lost: {control.error}", BAD, no_wrap=True)
+        return Text(f"control unreachable: {control.error}", BAD, no_wrap=True, overflow="ellipsis")
     if control.url is None and view.overview is not None and view.overview.status == "recorded":
         return Text("recording: values of its last changes", MUTED, no_wrap=True)
     if control.url is None:
@@ -127,10 +130,10 @@ def _note(view: View) -> Text | None:
     return None
 
 
-def _subtitle(view: View) -> str | None:
+def _summary(view: View) -> str:
     parts: list[str] = []
     if view.control.states is not None:
         parts.append(f"v{view.control.states.version} @{view.control.states.step}")
     if view.readonly:
         parts.append("readonly")
-    return "  ".join(parts) or None
+    return "  ".join(parts)

@@ -14,17 +14,20 @@ class PrefetchPanel(Panel):
 
     heading = "Prefetch"
 
+    def summary(self, overview: Overview) -> str:
+        p = overview.prefetches
+        return f"{count(p.issued)} issued  {size(p.issued_bytes)}" if p.issued else ""
+
     def lines(self, overview: Overview, width: int, height: int) -> list[Text]:
         p, w = overview.prefetches, overview.windows
-        self.border_subtitle = f"{count(p.issued)} issued  {size(p.issued_bytes)}" if p.issued else None
         lines = [
             _outcomes(p, width),
             facts(("used", count(p.used), GOOD), ("unused", count(p.evicted_unused), BAD), ("late", count(p.late), WARN)),
-            _skips(p),
+            _skips(p, width),
             _windows(overview, width),
         ]
         if height >= 6:
-            lines.insert(1, facts(("issued", count(p.issued), TEXT), ("completed", count(p.completed), TEXT), ("", size(p.issued_bytes), TEXT)))
+            lines.insert(1, facts(("issued", count(p.issued), TEXT), ("completed", count(p.completed), TEXT)))
             lines.append(facts(("moved in", size(w.h2d_bytes), TEXT), ("out", size(w.d2h_bytes), TEXT), ("of", size(w.capacity_bytes), MUTED)))
         return lines
 
@@ -38,11 +41,15 @@ def _outcomes(p: Prefetches, width: int) -> Text:
     )
 
 
-def _skips(p: Prefetches) -> Text:
-    line = Text("skip", MUTED)
+def _skips(p: Prefetches, width: int) -> Text:
+    """How many were skipped, and the commonest reasons that fit."""
+    line = facts(("skipped", count(sum(n for _, n in p.skipped)), TEXT))
     for why, n in p.skipped:
-        line.append(f" {_SHORT.get(why, why)} ", MUTED).append(count(n), TEXT)
-    return line if p.skipped else line.append("ped none", MUTED)
+        part = Text.assemble((f"  {_SHORT.get(why, why)} ", MUTED), (count(n), TEXT))
+        if line.cell_len + part.cell_len > width:
+            break
+        line.append_text(part)
+    return line
 
 
 _SHORT = {"busy_link": "busy", "no_space": "space", "budget": "budget", "low_value": "low", "just_evicted": "fresh"}

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from rich.text import Text
 from textual.widgets import DataTable
 
+from console.top.guard import Guarded
+
 _ORDER = "_order"
 
 
@@ -19,7 +21,7 @@ class Col:
     right: bool = False
 
 
-class LiveTable(DataTable[Text | int]):
+class LiveTable(Guarded, DataTable[Text | int]):
     """`show` makes the table equal to the given rows, in the given order, touching only what changed."""
 
     def __init__(self, *, id: str, header: bool = True) -> None:

@@ -6,15 +6,13 @@ from typing import Any
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.containers import Vertical
-from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import DataTable, Static
 
 from collector.views.models import LiveWorkflow
 from console.top.format import UNKNOWN, age, count, fit, percent
 from console.top.palette import BAD, GOOD, MUTED, TEXT
-from console.top.panels.base import View
+from console.top.panels.base import Framed, View
 from console.top.panels.table import Col, LiveTable
 from pbkv.errors import UsageError
 
@@ -54,18 +52,16 @@ def matcher(pattern: str) -> Callable[[LiveWorkflow], bool]:
     return lambda w: any(found(name) for name in (w.workflow, w.agent, w.predicted_next or "")) == wanted
 
 
-class WorkflowsPanel(Vertical):
+class WorkflowsPanel(Framed):
     """Panel 6."""
 
-    view: reactive[View] = reactive(View())
+    heading = "Live workflows"
 
-    class SortChanged(Message):
-        """The user chose another order."""
+    view: reactive[View] = reactive(View())
 
     def __init__(self, digit: int, *, id: str) -> None:
         super().__init__(id=id, classes="panel")
         self.digit = digit
-        self.border_title = f"{digit} Live workflows"
         self.pattern = ""
         self.order = "idle"
         self._matches = matcher("")
@@ -73,6 +69,9 @@ class WorkflowsPanel(Vertical):
     def compose(self) -> ComposeResult:
         yield LiveTable(id="workflow-table")
         yield Static("", id="workflow-empty")
+
+    def on_mount(self) -> None:
+        self.caption()
 
     def on_resize(self) -> None:
         self._draw()
@@ -108,8 +107,7 @@ class WorkflowsPanel(Vertical):
             return
         everything = self.view.overview.workflows if self.view.overview else ()
         chosen = sorted((w for w in everything if self._matches(w)), key=SORTS[self.order])
-        self.border_title = f"{self.digit} Live workflows  {_of(len(chosen), len(everything))}"
-        self.border_subtitle = f"by {self.order}" + (f"  /{self.pattern.replace('[', chr(92) + '[')}/" if self.pattern else "")
+        self.caption(f"by {self.order}" + (f"  /{self.pattern}/" if self.pattern else ""), _of(len(chosen), len(everything)))
         table = self.query_one(LiveTable)
         table.layout_columns(_WIDE if width >= 96 else _NARROW, width - 2)
         table.show({w.workflow: _cells(w, table) for w in chosen})
