@@ -9,7 +9,7 @@ from pathlib import Path
 _HICACHE = ("--enable-hierarchical-cache", "--hicache-io-backend", "direct", "--hicache-mem-layout", "layer_first")
 _CPU = (
     "--device", "cpu", "--attention-backend", "torch_native", "--sampling-backend", "pytorch", "--dtype", "float32",
-    "--disable-cuda-graph", "--skip-server-warmup",
+    "--disable-cuda-graph", "--skip-server-warmup", "--sleep-on-idle",
 )
 
 
