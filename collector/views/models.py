@@ -62,7 +62,7 @@ class HitPoint:
 
 @dataclass(frozen=True)
 class StepAccuracy:
-    """Top-1 accuracy of predictions `horizon` steps ahead whose outcome is known; END counts as an outcome. `end_share` = outcomes that were END."""
+    """Top-1 accuracy of predictions `horizon` steps ahead whose outcome is known; END counts as one. `end_share` = outcomes being END."""
 
     horizon: int
     scored: int

@@ -10,7 +10,17 @@ from typing import Any
 from collector.reader import Reader
 from collector.views.library import ALL
 from collector.views.models import (
-    Evictions, HitPoint, HitRate, KnobChange, LiveWorkflow, Loss, Occupancy, Overview, Prefetches, StepAccuracy, Windows,
+    Evictions,
+    HitPoint,
+    HitRate,
+    KnobChange,
+    LiveWorkflow,
+    Loss,
+    Occupancy,
+    Overview,
+    Prefetches,
+    StepAccuracy,
+    Windows,
 )
 from collector.views.scope import STALE_S, Scope, find_scope
 
@@ -49,7 +59,7 @@ def _overview(reader: Reader, scope: Scope, answers: dict[str, Rows]) -> Overvie
         prefetches=_prefetches(answers["prefetches"]),
         windows=Windows(**answers["windows"][0]) if answers["windows"] else _NO_WINDOWS,
         workflows=tuple(_workflow(row, scope.now) for row in answers["workflows"]),
-        knob_changes=tuple(KnobChange(**{k: "" if v is None else v for k, v in row.items()}) for row in answers["knob_changes"]),
+        knob_changes=tuple(_change(row) for row in answers["knob_changes"]),
         loss=Loss(**answers["loss"][0]) if answers["loss"] else Loss(0, 0),
     )
 
@@ -73,6 +83,11 @@ def _prefetches(rows: Rows) -> Prefetches:
         count("issued"), count("issued", "tokens"), count("issued", "bytes"), count("completed"), count("used"),
         count("evicted_unused"), count("late"), skipped,
     )
+
+
+def _change(row: dict[str, Any]) -> KnobChange:
+    texts: dict[str, Any] = {k: "" if v is None else v for k, v in row.items()}
+    return KnobChange(**texts)
 
 
 def _workflow(row: dict[str, Any], now: datetime) -> LiveWorkflow:

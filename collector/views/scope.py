@@ -48,7 +48,8 @@ class Scope:
         # A stream that stopped long ago still shows the state it stopped in.
         last = min(t1, micros(self.server.last_event)) if self.server else t1
         return {
-            "src": self.src or 0, "t0": t0, "t1": t1, "past": min(t0, last - round(PAST_S * 1e6)), "bucket": bucket_s(self.window_s) * 1_000_000,
+            "src": self.src or 0, "t0": t0, "t1": t1, "past": min(t0, last - round(PAST_S * 1e6)),
+            "bucket": bucket_s(self.window_s) * 1_000_000,
         }
 
 

@@ -17,8 +17,12 @@ from pbkv.errors import PbkvError, Unreachable, UsageError
 
 _RETRY_S = 1.0
 
-Connect = Annotated[list[str] | None, typer.Option("--connect", metavar="EVENTS,REPLAY", help="Event and replay endpoints of a server; repeatable.")]
-Servers = Annotated[list[str] | None, typer.Option("--server", metavar="URL", help="Control URL of a server, which names its endpoints; repeatable.")]
+Connect = Annotated[list[str] | None, typer.Option(
+    "--connect", metavar="EVENTS,REPLAY", help="Event and replay endpoints of a server; repeatable.",
+)]
+Servers = Annotated[list[str] | None, typer.Option(
+    "--server", metavar="URL", help="Control URL of a server, which names its endpoints; repeatable.",
+)]
 Database = Annotated[Path, typer.Option("--db", metavar="FILE", help="DuckDB file; made when missing.")]
 Listen = Annotated[str, typer.Option("--listen", metavar="HOST:PORT", help="Where readers connect; port 0 takes a free one.")]
 

@@ -18,7 +18,9 @@ app = typer.Typer(
     help="Read and change the knobs of a running server.", add_completion=False, rich_markup_mode=None, no_args_is_help=True,
 )
 
-Expires = Annotated[float | None, typer.Option("--expires", metavar="S", help="The server takes the change back after S seconds unless confirmed.")]
+Expires = Annotated[float | None, typer.Option(
+    "--expires", metavar="S", help="The server takes the change back after S seconds unless confirmed.",
+)]
 
 
 def _client(server: str, token_file: str | None) -> ControlClient:

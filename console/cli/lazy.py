@@ -3,7 +3,7 @@
 import importlib
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, ClassVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -40,7 +40,7 @@ class Lazy:
 class LazyGroup(TyperGroup):
     """Shows placeholders in help and completion; resolving a command for a run loads the real one."""
 
-    table: dict[str, Lazy] = {}
+    table: ClassVar[dict[str, Lazy]] = {}
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)

@@ -1,14 +1,16 @@
 """Results on stdout: an aligned table, JSON, CSV or Parquet."""
 
 import json
+import re
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pbkv.errors import UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_NUMBERS = re.compile(r"u?int|float|double|decimal|halffloat")
 FORMATS = ("table", "json", "csv", "parquet")
 
 
@@ -34,9 +36,7 @@ def refuse_binary_on_terminal(format_: str) -> None:
 
 
 def _table(table: "pa.Table") -> None:
-    import pyarrow.types as kinds
-
-    right = frozenset(i for i, field in enumerate(table.schema) if kinds.is_integer(field.type) or kinds.is_floating(field.type))
+    right = frozenset(i for i, field in enumerate(table.schema) if _NUMBERS.match(str(field.type)))
     print_table(table.column_names, [[_cell(v) for v in row] for row in _rows(table)], right)
 
 
@@ -60,10 +60,10 @@ def _json(table: "pa.Table") -> None:
 def _csv(table: "pa.Table") -> None:
     import pyarrow.csv as csv
 
-    csv.write_csv(table, sys.stdout.buffer)
+    cast(Any, csv).write_csv(table, sys.stdout.buffer)
 
 
 def _parquet(table: "pa.Table") -> None:
     import pyarrow.parquet as parquet
 
-    parquet.write_table(table, sys.stdout.buffer)
+    cast(Any, parquet).write_table(table, sys.stdout.buffer)

@@ -1,10 +1,11 @@
 """`pbkv top`: the screen, its keys, and the flow of snapshots from the feed's threads to the panels."""
 
 import logging
+from typing import ClassVar
 
 from textual import events, on
 from textual.app import App, ComposeResult
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.message import Message
 from textual.widget import Widget
@@ -62,7 +63,7 @@ class TopApp(Guarded, App[None]):
     TITLE = "pbkv top"
     ENABLE_COMMAND_PALETTE = False
     AUTO_FOCUS = None
-    BINDINGS = [
+    BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark", "help", "help"),
         Binding("q", "quit", "quit"),
         Binding("space", "pause", "pause"),
@@ -72,7 +73,7 @@ class TopApp(Guarded, App[None]):
         Binding("w", "window", "window"),
         Binding("plus,equals_sign", "faster", "faster", key_display="+"),
         Binding("minus", "slower", "slower", key_display="-"),
-        Binding("escape", "back", "back", show=False),
+        Binding("escape", "leave", "leave", show=False),
         *(Binding(str(n), f"panel({n})", f"panel {n}", show=False) for n in range(1, len(PANELS) + 1)),
     ]
 
@@ -141,7 +142,7 @@ class TopApp(Guarded, App[None]):
             return
         view = View(self.snapshot.overview, self.control, self.readonly)
         for name in PANELS:
-            setattr(self._main.query_one(f"#{name}"), "view", view)
+            self._main.query_one(f"#{name}").view = view
 
     def _settings(self) -> None:
         header = self._main.query_one(HeaderLine)
@@ -160,7 +161,9 @@ class TopApp(Guarded, App[None]):
     def action_help(self) -> None:
         shown = [(b.key_display or self.get_key_display(b), b.description, self.check_action(b.action, ()) is True)
                  for b in (b for b in _bindings() if b.show)]
-        extra = [("1…7", "go to a panel", True), ("↑ ↓ enter", "choose a knob, change it", not self.readonly), ("esc", "clear the filter", True)]
+        extra = [
+            ("1…7", "go to a panel", True), ("↑ ↓ enter", "choose a knob, change it", not self.readonly), ("esc", "clear the filter", True),
+        ]
         self.push_screen(Help(shown + extra, "readonly: knobs cannot be changed here; start without --readonly" if self.readonly else ""))
 
     def action_pause(self) -> None:
@@ -196,7 +199,7 @@ class TopApp(Guarded, App[None]):
         box.add_class("open")
         box.focus()
 
-    def action_back(self) -> None:
+    def action_leave(self) -> None:
         """Leave the filter line, then clear the filter, then leave the panel."""
         box, workflows = self._main.query_one("#filter", Input), self._main.query_one(WorkflowsPanel)
         if box.value or workflows.pattern:

@@ -1,18 +1,19 @@
 """The dialog that changes one knob: bounds and meaning shown, checked here first, applied by the server at a scheduler step."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rich.text import Text
 from textual import on, work
 from textual.app import ComposeResult
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.suggester import SuggestFromList
 from textual.widgets import Input, Label, Static
 
 from console.top.format import knob_value
-from console.top.guard import Guarded
+from console.top.guard import Guarded, app_of
 from console.top.palette import BAD, MUTED, TEXT
 from pbkv.control.client import ControlClient
 from pbkv.control.tuning import Applied, KnobState, KnobStates, apply_change, load_knobs
@@ -32,7 +33,9 @@ class _Answer:
 class EditKnob(Guarded, ModalScreen[Applied | None]):
     """Dismissed with the applied change, or None when cancelled. A stale version keeps it open, with the knobs read again."""
 
-    BINDINGS = [Binding("escape", "cancel", "Cancel"), Binding("up", "other(-1)", "Previous knob"), Binding("down", "other(1)", "Next knob")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "cancel", "Cancel"), Binding("up", "other(-1)", "Previous knob"), Binding("down", "other(1)", "Next knob"),
+    ]
 
     def __init__(self, name: str, states: KnobStates, client: ControlClient) -> None:
         super().__init__()
@@ -48,7 +51,8 @@ class EditKnob(Guarded, ModalScreen[Applied | None]):
             yield Label(Text(state.name, f"bold {TEXT}"), id="edit-name")
             yield Static(id="edit-about")
             yield Input(
-                _plain(state.value), id="edit-value", select_on_focus=True, suggester=SuggestFromList(choices) if choices else None, compact=True,
+                _plain(state.value), id="edit-value", select_on_focus=True, compact=True,
+                suggester=SuggestFromList(choices) if choices else None,
             )
             yield Input(placeholder="reason, for the event log (optional)", id="edit-reason", max_length=100, compact=True)
             yield Static(id="edit-error")
@@ -93,7 +97,7 @@ class EditKnob(Guarded, ModalScreen[Applied | None]):
 
     @work(thread=True, exit_on_error=False)
     def _apply(self, value: Value, reason: str, version: int) -> None:
-        self.app.call_from_thread(self._done, attempt(self._client, self.knob, value, reason, version))
+        app_of(self).call_from_thread(self._done, attempt(self._client, self.knob, value, reason, version))
 
     def _done(self, answer: _Answer) -> None:
         self._busy = False
@@ -118,6 +122,8 @@ class EditKnob(Guarded, ModalScreen[Applied | None]):
         box.value = _plain(self.states.find(self.knob).value)
         self._describe()
         box.focus()
+        # As on opening: what is typed replaces the value; inserted into it, it would become another number.
+        box.action_select_all()
 
     def action_cancel(self) -> None:
         self.dismiss(None)

@@ -38,7 +38,10 @@ class Control:
 
 
 class Feed:
-    """Calls `on_data` and `on_control` from its threads. `interval_s`, `window_s` and `paused` may be set at any time; `wake` applies them at once."""
+    """Calls `on_data` and `on_control` from its threads.
+
+    `interval_s`, `window_s` and `paused` may be set at any time; `wake` applies them at once.
+    """
 
     def __init__(
         self, open_reader: Callable[[], Reader], open_control: Callable[[str], ControlClient], *, control_url: str | None = None,

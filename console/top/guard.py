@@ -3,6 +3,7 @@
 from asyncio import CancelledError
 from typing import Protocol, cast
 
+from textual.app import App
 from textual.message import Message
 from textual.message_pump import MessagePump
 
@@ -27,6 +28,16 @@ class Guarded(MessagePump):
             report(self, error)
 
 
+def app_of(part: MessagePump) -> App[None]:
+    """The app that `part` belongs to."""
+    return cast(App[None], part.app)  # pyright: ignore[reportUnknownMemberType]
+
+
 def report(part: MessagePump, error: Exception) -> None:
     """Tell the app of `part` about a fault."""
-    cast(TakesFaults, part.app).fault(error)
+    cast(TakesFaults, app_of(part)).fault(error)
+
+
+def has_charts(part: MessagePump) -> bool:
+    """Whether the terminal is large enough for frames and charts."""
+    return app_of(part).has_class("-charts")

@@ -67,7 +67,8 @@ def _about(overview: Overview) -> list[tuple[Text, int]]:
     loss = overview.loss
     lost = Text(f"LOST {count(loss.messages)} msgs in {count(loss.gaps)} gaps", f"bold {BAD}") if loss.messages else Text("no loss", MUTED)
     parts = [
-        (Text(fit(server.name, 20), f"bold {TEXT}"), 1), (Text(fit(server.engine, 20), TEXT), 4), (Text(fit(server.model.rstrip("/").rsplit("/", 1)[-1], 20), TEXT), 5),
+        (Text(fit(server.name, 20), f"bold {TEXT}"), 1), (Text(fit(server.engine, 20), TEXT), 4),
+        (Text(fit(server.model.rstrip("/").rsplit("/", 1)[-1], 20), TEXT), 5),
         (Text.assemble(("step ", MUTED), (f"{server.step:,}", TEXT)), 2), (lost, 2 if loss.messages else 8),
     ]
     if overview.occupancy is not None:

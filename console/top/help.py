@@ -1,8 +1,10 @@
 """The keys that work now, and what the marks on the screen mean."""
 
+from typing import ClassVar
+
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
@@ -25,7 +27,7 @@ _MARKS = (
 class Help(Guarded, ModalScreen[None]):
     """`keys`: (key, what it does, works now)."""
 
-    BINDINGS = [Binding("escape,question_mark,q", "dismiss", "Close")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,q", "dismiss", "Close")]
 
     def __init__(self, keys: list[tuple[str, str, bool]], note: str) -> None:
         super().__init__()

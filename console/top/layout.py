@@ -9,7 +9,8 @@ Footer { height: 1; }
 #filter.open { display: block; }
 
 #grid { layout: grid; height: 1fr; grid-size: 2 4; grid-columns: 1fr 1fr; grid-rows: 5 5 5 1fr; grid-gutter: 0 1; }
-.panel { border-top: solid $border; border-title-color: $foreground; border-title-style: bold; border-subtitle-color: $text-muted; padding: 0; }
+.panel { border-top: solid $border; border-title-color: $foreground; border-title-style: bold; padding: 0; }
+.panel { border-subtitle-color: $text-muted; }
 .panel:focus, .panel:focus-within { border-top: solid $accent; border-title-color: $accent; }
 #workflows { column-span: 2; }
 #hits, #knobs, #workflows { layout: vertical; }

@@ -15,7 +15,7 @@ class KnobPatch(BaseModel):
     actor: str = Field(min_length=1, max_length=100, description="who asks")
     reason: str = Field(default="", max_length=100, description="why, for the event log")
     source: Literal["manual", "revert", "guard"] = Field(default="manual", description="what caused the change")
-    expires_s: float | None = Field(default=None, gt=0, le=86_400, description="the engine reverts unless confirmed within this time, seconds")
+    expires_s: float | None = Field(default=None, gt=0, le=86_400, description="the engine reverts unless confirmed in time, seconds")
 
 
 class Confirm(BaseModel):

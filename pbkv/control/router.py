@@ -30,6 +30,9 @@ class ControlBackend(Protocol):
     async def state(self) -> dict[str, Any]: ...
 
 
+Auth = Annotated[str | None, Header()]
+
+
 class _Refused(Exception):
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -79,8 +82,6 @@ def control_router(backend: ControlBackend, token: str | None) -> APIRouter:
             return _error(422, str(error))
         except PbkvError as error:
             return _error(503, str(error))
-
-    Auth = Annotated[str | None, Header()]
 
     @router.get("/knobs")
     async def knobs(authorization: Auth = None) -> JSONResponse:

@@ -27,6 +27,8 @@ from tests.support.ports import free_port
 from tests.support.stream import fill
 
 DEADLINE_S = 60.0
+TITLES = ("1 Cache", "2 Hit rate", "3 Predictor", "4 Evictions", "5 Prefetch", "6 Live workflows", "7 Knobs")
+FOCUS = ("cache", "hits", "accuracy", "evictions", "prefetch", "workflow-table", "knob-table")
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +44,11 @@ def server() -> Iterator[ControlServer]:
         yield server
 
 
-def make(source: str, url: str | None = None, *, open_reader: Callable[[], Reader] | None = None, readonly: bool = False, actor: str = "ana") -> TopApp:
-    feed = Feed(open_reader or (lambda: open_source(source)), lambda u: ControlClient(u, actor=actor, timeout_s=3), control_url=url, interval_s=0.25)
+def make(
+    source: str, url: str | None = None, *, open_reader: Callable[[], Reader] | None = None, readonly: bool = False, actor: str = "ana",
+) -> TopApp:
+    open_reader = open_reader or (lambda: open_source(source))
+    feed = Feed(open_reader, lambda u: ControlClient(u, actor=actor, timeout_s=3), control_url=url, interval_s=0.25)
     return TopApp(feed, readonly=readonly)
 
 
@@ -92,7 +97,7 @@ def test_every_panel_shows_its_numbers(db: str, server: ControlServer) -> None:
             await knobs(pilot, app)
             await pilot.pause()
             text = shown(app)
-            for word in ("RECORDED", "synthetic-0", "1 Cache", "2 Hit rate", "3 Predictor", "4 Evictions", "5 Prefetch", "6 Live workflows", "7 Knobs"):
+            for word in ("RECORDED", "synthetic-0", *TITLES):
                 assert word in text
             o = app.snapshot.overview
             assert o is not None and o.hit_rate.device is not None
@@ -154,8 +159,8 @@ def test_digits_focus_panels(db: str) -> None:
         app = make(db)
         async with running(app) as pilot:
             await data(pilot, app)
-            for digit, ids in {"1": "cache", "2": "hits", "3": "accuracy", "4": "evictions", "5": "prefetch", "6": "workflow-table", "7": "knob-table"}.items():
-                await pilot.press(digit)
+            for digit, ids in enumerate(FOCUS, 1):
+                await pilot.press(str(digit))
                 assert app.focused is not None and app.focused.id == ids
             await pilot.press("escape")
             assert app.focused is None
@@ -163,19 +168,19 @@ def test_digits_focus_panels(db: str) -> None:
     run(test)
 
 
-def test_help_lists_the_keys_that_work_now(db: str) -> None:
+@pytest.mark.parametrize("readonly", [False, True])
+def test_help_lists_the_keys_that_work_now(db: str, readonly: bool) -> None:
     async def test() -> None:
-        for readonly in (False, True):
-            app = make(db, readonly=readonly)
-            async with running(app, (100, 40)) as pilot:
-                await pilot.press("question_mark")
-                await until(pilot, lambda: isinstance(app.screen, Help), "help")
-                await pilot.pause()
-                text = shown(app)
-                assert "filter" in text and "pause" in text
-                assert ("readonly: knobs cannot be changed here" in text) == readonly
-                await pilot.press("escape")
-                await until(pilot, lambda: not isinstance(app.screen, Help), "help closed")
+        app = make(db, readonly=readonly)
+        async with running(app, (100, 40)) as pilot:
+            await pilot.press("question_mark")
+            await until(pilot, lambda: isinstance(app.screen, Help), "help")
+            await pilot.pause()
+            text = shown(app)
+            assert "filter" in text and "pause" in text
+            assert ("readonly: knobs cannot be changed here" in text) == readonly
+            await pilot.press("escape")
+            await until(pilot, lambda: not isinstance(app.screen, Help), "help closed")
 
     run(test)
 

@@ -9,7 +9,9 @@ from console.top import format as f
 from console.top.chart import area, cells, hold, share_bar, spark, stacked_bar
 
 
-@pytest.mark.parametrize(("value", "text"), [(0, "0"), (999, "999"), (999.6, "1.0k"), (12_345, "12.3k"), (999_950, "1.0M"), (4_100_000, "4.1M")])
+@pytest.mark.parametrize(("value", "text"), [
+    (0, "0"), (999, "999"), (999.6, "1.0k"), (12_345, "12.3k"), (999_950, "1.0M"), (4_100_000, "4.1M"),
+])
 def test_counts(value: float, text: str) -> None:
     assert f.count(value) == text
 
@@ -19,7 +21,9 @@ def test_brief_counts_fit_four_cells(value: int) -> None:
     assert len(f.brief(value)) <= 4
 
 
-@pytest.mark.parametrize(("value", "text"), [(0, "0 B"), (1023, "1023 B"), (1023.7, "1.0 KiB"), (64 << 20, "64.0 MiB"), (200 << 30, "200 GiB")])
+@pytest.mark.parametrize(("value", "text"), [
+    (0, "0 B"), (1023, "1023 B"), (1023.7, "1.0 KiB"), (64 << 20, "64.0 MiB"), (200 << 30, "200 GiB"),
+])
 def test_sizes(value: float, text: str) -> None:
     assert f.size(value) == text
 
@@ -36,7 +40,9 @@ def test_times(value: float | None, text: str) -> None:
     assert f.millis(value) == text
 
 
-@pytest.mark.parametrize(("value", "text"), [(-1, "0.0s"), (0.4, "0.4s"), (12, "12s"), (99.4, "99s"), (100, "2m"), (7200, "2h"), (200_000, "2d")])
+@pytest.mark.parametrize(("value", "text"), [
+    (-1, "0.0s"), (0.4, "0.4s"), (12, "12s"), (99.4, "99s"), (100, "2m"), (7200, "2h"), (200_000, "2d"),
+])
 def test_ages(value: float, text: str) -> None:
     assert f.age(value) == text
 
@@ -101,7 +107,7 @@ def test_a_cell_with_an_edge_inside_has_both_colours() -> None:
     assert (style.color.name, style.bgcolor.name) == ("red", "blue")
 
 
-def _console():  # noqa: ANN202
+def _console():
     from rich.console import Console
 
     return Console()

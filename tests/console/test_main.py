@@ -89,14 +89,16 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 def loaded(code: str) -> set[str]:
     """Top-level modules in a fresh interpreter after `code`."""
-    out = subprocess.run(
-        [sys.executable, "-c", f"import sys\n{code}\nprint(*{{m.split('.')[0] for m in sys.modules}})"], capture_output=True, text=True, check=True,
-    )
+    script = f"import sys\n{code}\nprint(*{{m.split('.')[0] for m in sys.modules}})"
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return set(out.stdout.splitlines()[-1].split())
 
 
 def test_the_frame_of_the_command_line_loads_nothing_heavy() -> None:
-    heavy = {"torch", "sglang", "textual", "textual_plot", "duckdb", "pyarrow", "dash", "requests", "numpy", "zmq", "fastapi", "collector", "dashboards"}
+    heavy = {
+        "torch", "sglang", "textual", "textual_plot", "duckdb", "pyarrow", "dash", "requests", "numpy", "zmq", "fastapi",
+        "collector", "dashboards",
+    }
     assert not loaded("import console.main") & heavy
     assert not loaded("from console.main import run; run(['--help'])") & heavy
 

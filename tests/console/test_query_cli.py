@@ -19,6 +19,10 @@ from tests.support.stream import fill
 Out = pytest.CaptureFixture[str]
 
 
+def parquet_query(db: str) -> list[str]:
+    return [sys.executable, "-m", "console.main", "query", db, "accuracy", "--format", "parquet"]
+
+
 @pytest.fixture(scope="module")
 def db(tmp_path_factory: pytest.TempPathFactory) -> str:
     path: Path = tmp_path_factory.mktemp("query") / "fill.duckdb"
@@ -53,7 +57,7 @@ def test_csv(db: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
 def test_parquet_to_a_pipe(db: str, tmp_path: Path) -> None:
     out = tmp_path / "r.parquet"
     with out.open("wb") as file:
-        done = subprocess.run([sys.executable, "-m", "console.main", "query", db, "accuracy", "--format", "parquet"], stdout=file, stderr=subprocess.PIPE)
+        done = subprocess.run(parquet_query(db), stdout=file, stderr=subprocess.PIPE)
     assert (done.returncode, done.stderr) == (0, b"")
     assert parquet.read_table(out).column_names == ["horizon", "scored", "correct", "end_share"]
 
@@ -61,9 +65,7 @@ def test_parquet_to_a_pipe(db: str, tmp_path: Path) -> None:
 def test_parquet_on_a_terminal_is_refused(db: str) -> None:
     main, side = pty.openpty()
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "console.main", "query", db, "accuracy", "--format", "parquet"], stdout=side, stderr=subprocess.PIPE, text=True,
-        )
+        done = subprocess.run(parquet_query(db), stdout=side, stderr=subprocess.PIPE, text=True)
     finally:
         os.close(side)
         os.close(main)

@@ -59,7 +59,9 @@ def test_a_change_answers_with_the_step_it_took_effect(server: ControlServer) ->
     ({"source": "expiry"}, 422, "source"),
     ({"reason": "x" * 101}, 422, "reason"),
 ])
-def test_a_refused_change_names_the_field_and_changes_nothing(server: ControlServer, fields: dict[str, Any], status: int, words: str) -> None:
+def test_a_refused_change_names_the_field_and_changes_nothing(
+    server: ControlServer, fields: dict[str, Any], status: int, words: str,
+) -> None:
     body = change(server, **fields)
     before = requests.get(f"{server.url}/pbkv/knobs", timeout=10).json()
     answer = patch(server, body)

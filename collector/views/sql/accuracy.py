@@ -5,11 +5,11 @@ s + h - 1. Horizons beyond an END have no outcome and are not scored: counting t
 workflows' tails. An outcome counts in the range in which it became known; its prediction may be older.
 """
 
-from collector.views.query import IN_PAST, IN_RANGE, Query, code
+from collector.views.query import IN_PAST, Query, code
 
 _END = code("workflow", "event", "end")
 
-#: (workflow, step) -> what happened at that step: an agent, or 0 for END. `place` orders events; END comes after a call of the same message.
+#: (workflow, step) -> what happened there: an agent, or 0 for END. `place` orders events; END comes after a call of the same message.
 _OUTCOMES = f"""
     SELECT workflow, step, agent, seq * 2 AS place, t FROM raw.call WHERE {IN_PAST} AND workflow <> 0
     UNION ALL

@@ -1,6 +1,6 @@
 """What every panel has: a titled frame, a number to jump to it, and a view that it draws."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rich.text import Text
 from textual.content import Content
@@ -9,7 +9,7 @@ from textual.widget import Widget
 
 from collector.views.models import Overview
 from console.top.feed import Control
-from console.top.guard import Guarded, report
+from console.top.guard import Guarded, has_charts, report
 from console.top.palette import MUTED
 
 
@@ -18,7 +18,7 @@ class View:
     """What is on the screen: the newest data, the newest knobs, and whether knobs may be changed."""
 
     overview: Overview | None = None
-    control: Control = Control()
+    control: Control = field(default_factory=Control)
     readonly: bool = False
 
     @property
@@ -39,7 +39,7 @@ class Framed(Guarded, Widget):
 
     def caption(self, text: str = "", count: str = "") -> None:
         """Set the title and what stands beside or under it. `text` is plain text, never markup."""
-        framed = self.app.has_class("-charts")
+        framed = has_charts(self)
         title = Content(" ".join(filter(None, (str(self.digit), self.heading, count))))
         beside = Content("" if framed or not text else f"  {text}").stylize("not bold")
         self.border_title = title + beside  # pyright: ignore[reportAttributeAccessIssue]

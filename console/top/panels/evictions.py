@@ -40,4 +40,6 @@ def _row(row: Evictions, total: int, width: int) -> Text:
         (f"{count(row.nodes):>6}", TEXT), (f"{count(row.tokens):>7}", TEXT), (" tok" if width >= 46 else "", MUTED),
     )
     left = width - line.cell_len - 1
-    return line.append(" ").append_text(share_bar(row.tokens / total if total else 0.0, left, _COLOURS.get(row.decision, TEXT))) if left > 2 else line
+    if left <= 2:
+        return line
+    return line.append(" ").append_text(share_bar(row.tokens / total if total else 0.0, left, _COLOURS.get(row.decision, TEXT)))

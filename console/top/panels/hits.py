@@ -10,6 +10,7 @@ from textual_plot import AxisFormatter, HiResMode, PlotWidget
 from collector.views.models import HitPoint, Overview
 from console.top.chart import share_bar, spark
 from console.top.format import age, count, millis, percent
+from console.top.guard import has_charts
 from console.top.palette import DEVICE, HOST, MUTED, TEXT, WARN
 from console.top.panels.base import Framed, Panel, View, facts
 
@@ -31,7 +32,7 @@ class HitNumbers(Panel, can_focus=False):
 
     def _tier(self, overview: Overview, tier: str, share: float | None, colour: str, width: int) -> Text:
         line = Text.assemble((f"{tier:<7}", colour), (f"{percent(share):>5} ", f"bold {TEXT}" if share is not None else MUTED))
-        if self.app.has_class("-charts"):
+        if has_charts(self):
             return line.append_text(share_bar(share, width - line.cell_len, colour))
         values = _columns(overview, tier, width - line.cell_len)
         return line.append_text(spark(values, colour))

@@ -28,7 +28,8 @@ class PrefetchPanel(Panel):
         ]
         if height >= 6:
             lines.insert(1, facts(("issued", count(p.issued), TEXT), ("completed", count(p.completed), TEXT)))
-            lines.append(facts(("moved in", size(w.h2d_bytes), TEXT), ("out", size(w.d2h_bytes), TEXT), ("of", size(w.capacity_bytes), MUTED)))
+            moved = facts(("moved in", size(w.h2d_bytes), TEXT), ("out", size(w.d2h_bytes), TEXT), ("of", size(w.capacity_bytes), MUTED))
+            lines.append(moved)
         return lines
 
 
@@ -58,4 +59,5 @@ _SHORT = {"busy_link": "busy", "no_space": "space", "budget": "budget", "low_val
 def _windows(overview: Overview, width: int) -> Text:
     w = overview.windows
     moved = (w.h2d_bytes + w.d2h_bytes) / w.capacity_bytes if w.capacity_bytes else None
-    return facts(("idle link", f"{count(w.count)}x", TEXT), ("p50" if width < 50 else "median", millis(w.p50_ms), TEXT), ("filled", percent(moved), TEXT))
+    median = ("p50" if width < 50 else "median", millis(w.p50_ms), TEXT)
+    return facts(("idle link", f"{count(w.count)}x", TEXT), median, ("filled", percent(moved), TEXT))

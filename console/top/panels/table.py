@@ -25,7 +25,7 @@ class LiveTable(Guarded, DataTable[Text | int]):
     """`show` makes the table equal to the given rows, in the given order, touching only what changed."""
 
     def __init__(self, *, id: str, header: bool = True) -> None:
-        super().__init__(id=id, show_header=header, cursor_type="row", cursor_foreground_priority="renderable", cell_padding=0, zebra_stripes=False)
+        super().__init__(id=id, show_header=header, cursor_type="row", cursor_foreground_priority="renderable", cell_padding=0)
         self._cols: Sequence[Col] = ()
         self._shown: dict[str, tuple[str, ...]] = {}
         self._wanted: list[str] = []

@@ -1,0 +1,82 @@
+"""`pbkv collect`: what is refused, and waiting for a server that is not up yet."""
+
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from console.cli.collect import discover
+from console.main import run
+from pbkv.errors import PbkvError, UsageError
+from tests.support.control import ControlServer, MemoryBackend
+from tests.support.ports import free_port
+
+PAIR = "tcp://127.0.0.1:5601,tcp://127.0.0.1:5602"
+
+
+@pytest.mark.parametrize(("args", "words"), [
+    ([], ["--server", "--connect"]),
+    (["--connect", "tcp://x:1"], ["EVENTS,REPLAY"]),
+    (["--connect", PAIR, "--listen", "nowhere"], ["listen address 'nowhere'"]),
+    (["--connect", PAIR, "--connect", PAIR], ["named twice"]),
+    (["--server", "127.0.0.1:1"], ["expected http://HOST:PORT"]),
+])
+def test_bad_input(args: list[str], words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["collect", "--db", str(tmp_path / "x.duckdb"), *args]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and len(captured.err.strip().splitlines()) == 1
+    for word in words:
+        assert word in captured.err
+
+
+def test_a_port_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert run(["collect", "--db", str(tmp_path / "x.duckdb"), "--connect", PAIR, "--listen", f"127.0.0.1:{port}"]) == 2
+    assert f"127.0.0.1:{port}" in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_database(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.duckdb"
+    path.write_text("no database" * 1000)
+    assert run(["collect", "--db", str(path), "--connect", PAIR, "--listen", f"127.0.0.1:{free_port()}"]) == 2
+    assert "not a DuckDB file" in capsys.readouterr().err
+
+
+def test_a_server_names_its_endpoints() -> None:
+    backend = MemoryBackend(state={"events": "tcp://a:1", "replay": "tcp://a:2"})
+    with ControlServer(backend=backend) as server:
+        assert discover(server.url, None, Event()) == ("tcp://a:1", "tcp://a:2")
+
+
+def test_a_server_without_endpoints() -> None:
+    with ControlServer() as server, pytest.raises(PbkvError, match="names no event endpoints"):
+        discover(server.url, None, Event())
+
+
+def test_a_server_that_wants_a_token() -> None:
+    with ControlServer(token="s3cret") as server, pytest.raises(UsageError, match="authorization"):
+        discover(server.url, None, Event())
+
+
+def test_waiting_for_a_server_ends_when_told_to() -> None:
+    stop = Event()
+    stop.set()
+    assert discover(f"http://127.0.0.1:{free_port()}", None, stop) is None
+
+
+def test_a_server_that_is_not_up_yet_is_waited_for_and_an_interrupt_exits_130(tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", "console.main", "collect", "--server", url, "--db", str(tmp_path / "x.duckdb")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith(f"waiting: server {url} does not answer")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "")
