@@ -200,7 +200,8 @@ class CacheState:
             workflow.records.pop(record, None)
         record.live.clear()
 
-    def reset(self, records: Iterable[NodeRecord]) -> None:
+    def reset(self) -> None:
         """The tree was flushed; workflows go on, their nodes are gone."""
-        for record in records:
-            self.forget(record)
+        for workflow in self.live.values():
+            for record in list(workflow.records):
+                self.forget(record)

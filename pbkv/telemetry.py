@@ -127,6 +127,10 @@ class Telemetry:
         """The node left the tree before its change was written."""
         self._changed.pop(record, None)
 
+    def reset(self) -> None:
+        """The tree was flushed."""
+        self._changed.clear()
+
     def node_score(self, record: NodeRecord, *, snapshot: bool) -> None:
         """One node's score now."""
         self._node_score(

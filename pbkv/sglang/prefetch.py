@@ -126,6 +126,15 @@ class Prefetcher:
         """Queue the load; SGLang locks the path until its ack."""
         return bool(self._cache.load_back(record.node_id))
 
+    def reset(self) -> None:
+        """The tree was flushed: nothing is there to be loaded or read any more."""
+        for load in self._resident.values():
+            self._write(load.number, "outcome", "evicted_unused", load)
+        self.queue.clear()
+        self._flying.clear()
+        self._resident.clear()
+        self._last_skip = ""
+
     # ---- what becomes of it ---------------------------------------------------------------------------------------------
 
     def reap(self, ongoing: Any) -> None:

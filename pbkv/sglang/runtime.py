@@ -61,10 +61,14 @@ class Runtime:
 
     def attach_tree(self) -> None:
         """Take over the leaf sets of a tree that is new or was flushed, and follow its nodes' removal."""
-        self.state.reset(list(_records(self.core)))
-        for queue in (self.device, self.host, self.prefetch.queue):
-            queue.clear()
+        # By way of the workflows: after a flush the old nodes are no longer in the tree.
+        self.state.reset()
+        self.device.clear()
+        self.host.clear()
+        self.prefetch.reset()
         self._walk.clear()
+        if self.telemetry:
+            self.telemetry.reset()
         self.core.evictable_device_leaves = LeafSet(self.device)
         self.core.evictable_host_leaves = LeafSet(self.host)
         unregister = type(self.core)._unregister_node
@@ -210,10 +214,6 @@ class Runtime:
             self._use_policy()
             self.device.rebuild()
             self.host.rebuild()
-
-
-def _records(core: Any) -> list[NodeRecord]:
-    return [n.pbkv for n in core._node_arena.values() if "pbkv" in n.__dict__]
 
 
 def _bytes_per_token(cache: Any) -> int:

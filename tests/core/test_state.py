@@ -239,7 +239,7 @@ def test_a_flush_leaves_nothing_behind_and_workflows_go_on() -> None:
     state, notes, _ = make()
     old, new = record(), record()
     call(state, "w", "a", [old])
-    state.reset([old])
+    state.reset()
     workflow = state.live["w"]
     assert not workflow.records
     assert not old.live
