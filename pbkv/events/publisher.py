@@ -54,11 +54,14 @@ class Publisher:
     def _bind(self, kind: int, endpoint: str) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
         socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.SNDHWM, self._queue_messages)
+        # A ROUTER drops silently above its mark, and an answer with a hole would pass for a loss: room for many answers, always.
+        socket.setsockopt(zmq.SNDHWM, 16 * REPLAY_CHUNK if kind == zmq.ROUTER else self._queue_messages)
         socket.setsockopt(zmq.MAXMSGSIZE, 1 << 16)  # what comes in is a request of a few bytes
         try:
             socket.bind(endpoint)
         except zmq.ZMQError as error:
+            # A context that is collected with an open socket waits for it for ever.
+            self._context.destroy(linger=0)
             raise UsageError(f"event endpoint {endpoint!r} cannot be bound ({error}); name a free one") from None
         return socket
 
