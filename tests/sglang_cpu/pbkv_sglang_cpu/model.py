@@ -66,7 +66,8 @@ def _write_weights(folder: Path, vocabulary: dict[str, int], seed: int) -> None:
     config: Any = Qwen3Config(
         vocab_size=_VOCABULARY, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, head_dim=16, max_position_embeddings=_CONTEXT, tie_word_embeddings=False, bos_token_id=None,
-        initializer_range=_INITIALIZER_RANGE, eos_token_id=vocabulary["<|im_end|>"], pad_token_id=vocabulary["<|endoftext|>"], dtype="float32",
+        initializer_range=_INITIALIZER_RANGE, eos_token_id=vocabulary["<|im_end|>"], pad_token_id=vocabulary["<|endoftext|>"],
+        dtype="float32",
     )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
