@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from console.cli.options import Json
+from console.demo.process import INTERRUPTS
 from pbkv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -79,11 +80,11 @@ def _settings(workload: str, trace: Path | None, db: Path | None) -> "Settings":
 
 @contextmanager
 def _terminated_like_interrupted() -> Generator[None]:
-    """SIGTERM and SIGHUP end the demo the way Ctrl-C does: with everything it started."""
+    """SIGTERM and SIGHUP end the demo the way Ctrl-C does, and Ctrl-C does so also where the shell had it ignored."""
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, interrupt) for number in INTERRUPTS}
     try:
         yield
     finally:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from pbkv.errors import PbkvError, UsageError
 
-_INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: Signals that end the demo.
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1
 _LIBC: ctypes.CDLL | None = ctypes.CDLL(None) if sys.platform == "linux" else None
 #: Longest wait for killed processes to be gone, s.
@@ -24,7 +25,7 @@ LOG_LINES = 12
 @contextmanager
 def uninterrupted() -> Generator[None]:
     """Ctrl-C and SIGTERM wait until the block is through, so that no process is started or stopped half-way."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
     try:
         yield
     finally:
@@ -33,7 +34,7 @@ def uninterrupted() -> Generator[None]:
 
 def _before_exec() -> None:
     # Between fork and exec: the child must not inherit the blocked signals, and when the demo itself is killed it is told to end.
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from collector.client import open as open_source
 from pbkv.events.schema import EVENT_KINDS
 from tests.support.processes import until, using
+from tests.support.tmux import Tmux
 
 pytestmark = pytest.mark.server
 #: Longest a demo may take to come up on a busy machine, s.
@@ -30,7 +32,7 @@ def leftovers(state_dir: Path) -> Iterator[Path]:
 
 def demo(*args: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "console.main", "demo", "--headless", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-m", "console.main", "demo", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )
 
 
@@ -44,7 +46,7 @@ def started(state_dir: Path, part: str) -> bool:
 
 def test_a_minute_shows_everything_and_leaves_nothing(leftovers: Path, tmp_path: Path) -> None:
     db = tmp_path / "kept.duckdb"
-    with demo("--seconds", "60", "--json", "--db", str(db)) as process:
+    with demo("--headless", "--seconds", "60", "--json", "--db", str(db)) as process:
         out, err = process.communicate(timeout=START_S + 180)
     assert process.returncode == 0, err
     summary = json.loads(out)
@@ -67,7 +69,7 @@ def test_a_minute_shows_everything_and_leaves_nothing(leftovers: Path, tmp_path:
 
 
 def test_interrupt_while_starting_leaves_no_process(leftovers: Path) -> None:
-    with demo("--seconds", "60") as process:
+    with demo("--headless", "--seconds", "60") as process:
         until(lambda: started(leftovers, "server"), "server was started", START_S)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
@@ -80,16 +82,34 @@ def test_interrupt_while_starting_leaves_no_process(leftovers: Path) -> None:
             assert reader.status()["gaps"] == 0
 
 
-def test_server_that_dies_is_named_with_its_last_words(leftovers: Path) -> None:
-    with demo("--seconds", "600") as process:
+def test_page_is_served_until_interrupted(leftovers: Path) -> None:
+    with demo("--web") as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", url)
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            assert answer.status == 200
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert using(leftovers) == []
+    with open_source(str(run_dir(leftovers) / "events.duckdb")) as reader:
+        assert reader.status()["gaps"] == 0
+
+
+@pytest.mark.tmux
+def test_terminal_app_and_a_server_that_dies_under_it(leftovers: Path) -> None:
+    command = [sys.executable, "-m", "console.main", "demo"]
+    with Tmux(command, 120, 40, {"PBKV_STATE_DIR": str(leftovers)}) as terminal:
         until(lambda: started(leftovers, "driver"), "load was started", START_S)
+        terminal.until(lambda screen: "gamma" in screen and "Decomposer" in screen)
         for pid in using(leftovers):
             if b"sglang.launch_server" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 os.kill(pid, signal.SIGKILL)
-        out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (1, "")
-    assert "server was ended by SIGKILL; the end of" in err
-    assert "Traceback" not in err.split("the end of")[0]
-    assert using(leftovers) == []
+        terminal.keys("q")
+        screen = terminal.until("EXIT-1")
+    assert "server was ended by SIGKILL; the end of" in screen.replace("\n", "")
+    until(lambda: using(leftovers) == [], "every process has ended")
     with open_source(str(run_dir(leftovers) / "events.duckdb")) as reader:
         assert reader.status()["rows"] is not None
