@@ -170,8 +170,8 @@ class Runtime:
         if fell:
             self.device.push(record)
             self.host.push(record)
-        else:
-            self.prefetch.queue.push(record)
+        # Its order is by value (Eq. 1), which may rise while the score (Eq. 2) falls.
+        self.prefetch.queue.push(record)
         if self.telemetry:
             self.telemetry.changed(record)
 

@@ -20,6 +20,7 @@ from sglang.srt.mem_cache.registry import create_unified_radix_cache
 from sglang.srt.mem_cache.unified_cache.components import ComponentType
 from sglang.srt.server_args import ServerArgs, set_global_server_args_for_scheduler
 
+from pbkv.eviction.queue import LazyQueue
 from pbkv.events.writer import EventWriter
 from pbkv.identity import CallIdentity
 from pbkv.sglang.cache import make_cache
@@ -33,6 +34,17 @@ FULL = ComponentType.FULL
 LAYERS = 2
 os.environ["SGLANG_USE_CPU_ENGINE"] = "1"
 hicache.register()
+
+
+def check_order(queue: Any) -> None:
+    """A copy of the queue drains in the order of a full sort; the queue itself is not disturbed, so nothing is repaired by looking."""
+    copy = LazyQueue(queue._key, queue._ident)
+    copy._heap, copy._alive = list(queue._heap), dict(queue._alive)
+    order: list[Any] = []
+    while (record := copy.peek()) is not None:
+        order.append(record)
+        copy.discard(record)
+    assert order == sorted(queue._alive.values(), key=lambda r: (queue._key(r), r.node_id)), "a fall of a key was not announced"
 
 
 class Bench:
@@ -187,6 +199,8 @@ class Bench:
             return
         for leaves, queue in ((core.evictable_device_leaves, runtime.device), (core.evictable_host_leaves, runtime.host)):
             assert {n.pbkv.node_id for n in leaves} == set(queue._alive), "leaf set and queue differ"
+        for queue in (runtime.device, runtime.host, runtime.prefetch.queue):
+            check_order(queue)
         for node in self.nodes():
             record = node.__dict__.get("pbkv")
             if record is not None:
