@@ -46,7 +46,6 @@ def _footer(ask_token: bool) -> html.Div:
                 inputProps={"maxLength": 100},
                 size="xs",
                 persistence=True,
-                debounce=200,
                 **_label("Your name"),
             ),
             dmc.TextInput(
@@ -54,7 +53,6 @@ def _footer(ask_token: bool) -> html.Div:
                 placeholder="why, for the event log",
                 inputProps={"maxLength": 100},
                 size="xs",
-                debounce=200,
                 **_label("Reason"),
             ),
             token if ask_token else dcc.Input(id="knob-token", type="hidden"),
@@ -116,9 +114,10 @@ def _control(knob: KnobSpec) -> Component:
     if knob.choices:
         return dmc.SegmentedControl(data=list(knob.choices), value=str(value), **{k: v for k, v in common.items() if k != "aria-label"})
     if knob.is_size:
-        return dmc.TextInput(value=str(value), debounce=250, **common)
+        return dmc.TextInput(value=str(value), **common)
+    # No debounce on any control: Apply reads what stands there at the click, and a value typed again after a reload must count as typed.
     # No clamping: a value out of bounds is shown as an error, never silently made another one.
-    return dmc.NumberInput(value=value, min=knob.minimum, max=knob.maximum, step=_step(knob), clampBehavior="none", debounce=250, **common)
+    return dmc.NumberInput(value=value, min=knob.minimum, max=knob.maximum, step=_step(knob), clampBehavior="none", **common)
 
 
 def _step(knob: KnobSpec) -> float:
