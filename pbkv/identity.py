@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from pbkv.errors import UsageError
 
@@ -26,7 +26,7 @@ def parse_payload(payload: object) -> CallIdentity:
     """The identity in {"workflow", "agent", "final"}. Raises UsageError that names the field, the value and what was expected."""
     if not isinstance(payload, Mapping):
         raise UsageError(f"pbkv: got {type(payload).__name__}, expected an object with workflow, agent and final")
-    fields: Mapping[Any, Any] = payload
+    fields = cast(Mapping[Any, Any], payload)
     unknown = [k for k in fields if k not in _FIELDS]
     if unknown:
         raise UsageError(f"pbkv: {_show(unknown[0])} is no field of it; expected workflow, agent, final")
@@ -70,7 +70,7 @@ def identity_of(
     Raises UsageError for a malformed one: it is not silently replaced by a weaker source.
     """
     if isinstance(custom_params, Mapping):
-        fields: Mapping[Any, Any] = custom_params
+        fields = cast(Mapping[Any, Any], custom_params)
         if "pbkv" in fields:
             return parse_payload(fields["pbkv"])
     for action, payload in hint_actions:

@@ -64,9 +64,15 @@ KNOBS: dict[str, Knob] = {
     for k in (
         Knob("gamma", 0.8, "", "confidence decay per predicted step in the reuse score (Eq. 2)", 0.0, 1.0),
         Knob("k", 3, "steps", "prediction horizon used by the reuse score; the predictor always predicts 8", 1, 8, integer=True),
-        Knob("prefetch_budget", 64 << 20, "bytes per decode step", "most bytes prefetched in one pure-decode step; 0 = off", 0, 1 << 40, integer=True),
+        Knob(
+            "prefetch_budget", 64 << 20, "bytes per decode step", "most bytes prefetched in one pure-decode step; 0 = off",
+            0, 1 << 40, integer=True,
+        ),
         Knob("policy", "he", "", "eviction order: lru, lae (retired first), he (retired first, then reuse score)", choices=POLICIES),
-        Knob("prefetch", "conservative", "", "prefetch from host memory: off, or only into free and retired room in pure-decode steps", choices=PREFETCH_MODES),
+        Knob(
+            "prefetch", "conservative", "", "prefetch from host memory: off, or only into free and retired room in pure-decode steps",
+            choices=PREFETCH_MODES,
+        ),
         Knob("retire_idle_s", 600.0, "s", "a workflow without a call for this long is retired", 1.0, 86_400.0),
         Knob("score_snapshot_s", 5.0, "s", "time between snapshots of all node scores in the event stream", 0.5, 3600.0),
     )

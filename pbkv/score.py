@@ -1,4 +1,4 @@
-"""Reuse scores. For a live workflow w, U_w[a] = sum_{k=1..K} gamma^(k-1) s_w^(k) P_w^(k)[a], so that Score(c) = sum_w sum_{a in A_w(c)} U_w[a].
+"""Reuse scores: for a live workflow w, U_w[a] = sum_{k=1..K} gamma^(k-1) s_w^(k) P_w^(k)[a]; then Score(c) = sum_w A_w(c) . U_w.
 
 Source: Eq. 1 and Eq. 2 of arXiv 2605.06472.
 """

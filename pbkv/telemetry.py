@@ -116,7 +116,8 @@ class Telemetry:
             if not top or end > top[0][1]:
                 rows = [(0, end), *rows]
             for position, (agent, p) in enumerate(rows):
-                self._prediction(name, step, k, position, agent, min(1.0, p / survival), min(1.0, end / survival), survival, version, latency_us)
+                shares = min(1.0, p / survival), min(1.0, end / survival)
+                self._prediction(name, step, k, position, agent, *shares, survival, version, latency_us)
 
     def changed(self, record: NodeRecord) -> None:
         """The record's place in the order changed; written once at the end of the step."""

@@ -44,7 +44,8 @@ def problem() -> str | None:
     except PackageNotFoundError:
         return f"sglang is not installed; install sglang=={REQUIRED}"
     if found != REQUIRED:
-        return f"sglang {found} is installed; this plugin is written for {REQUIRED}: install sglang=={REQUIRED} or start without --radix-cache-backend pbkv"
+        remedy = f"install sglang=={REQUIRED} or start without --radix-cache-backend pbkv"
+        return f"sglang {found} is installed; this plugin is written for {REQUIRED}: {remedy}"
     for target, parameters in TARGETS.items():
         missing = _missing(target, parameters)
         if missing:

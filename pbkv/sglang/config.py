@@ -10,6 +10,12 @@ from pbkv.errors import UsageError
 from pbkv.knobs import KNOBS, Value, parse_changes
 
 ENV = "PBKV_CONFIG"
+#: Largest number any setting can mean; keeps infinity and NaN out.
+_MOST = 1e30
+#: JSON values accepted for a setting of each type, and what to call them.
+_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "str": ((str,), "a string"), "float": ((int, float), "a number"), "int": ((int,), "a whole number"), "dict": ((dict,), "an object"),
+}
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,7 @@ class PluginConfig:
     def knob_values(self) -> dict[str, Value]:
         """Values the knobs start with: defaults, the budget from link and step time, then the file's."""
         values: dict[str, Value] = {k.name: k.default for k in KNOBS.values()}
-        values["prefetch_budget"] = int(self.link_bytes_per_s * self.decode_step_s)
+        values["prefetch_budget"] = int(min(self.link_bytes_per_s * self.decode_step_s, KNOBS["prefetch_budget"].maximum or 0))
         if self.knobs:
             values.update(parse_changes(self.knobs))
         return values
@@ -48,9 +54,13 @@ class PluginConfig:
         if not self.token_file:
             return None
         try:
-            return Path(self.token_file).read_text().strip()
+            token = Path(self.token_file).read_bytes().strip()
         except OSError as error:
             raise UsageError(f"token_file = {self.token_file!r}: {error.strerror}; create it or remove the setting") from None
+        # An empty token would guard nothing, and others cannot travel in a header.
+        if not token or not all(0x21 <= byte <= 0x7E for byte in token):
+            raise UsageError(f"token_file = {self.token_file!r}: expected one word of printable ASCII; write a token into it")
+        return token.decode()
 
 
 def load_config(path: str | None = None) -> PluginConfig:
@@ -62,6 +72,8 @@ def load_config(path: str | None = None) -> PluginConfig:
         data = json.loads(Path(path).read_text())
     except OSError as error:
         raise UsageError(f"{ENV} = {path!r}: {error.strerror}") from None
+    except RecursionError:
+        raise UsageError(f"{ENV} = {path!r}: not JSON of a sane depth") from None
     except ValueError as error:
         raise UsageError(f"{ENV} = {path!r}: not JSON ({error})") from None
     return parse_config(data, path)
@@ -72,18 +84,35 @@ def parse_config(data: object, path: str) -> PluginConfig:
     if not isinstance(data, dict):
         raise UsageError(f"{path}: expected a JSON object")
     settings: dict[str, Any] = {str(k): v for k, v in data.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    known = {f.name: f.type for f in fields(PluginConfig)}
+    known = {f.name: f for f in fields(PluginConfig)}
     for name, value in settings.items():
         if name not in known:
-            raise UsageError(f"{path}: {name}: no such setting; expected one of {', '.join(known)}")
-        default = PluginConfig.__dataclass_fields__[name].default
-        expected = (int, float) if isinstance(default, int | float) else dict if name == "knobs" else str
-        if not isinstance(value, expected) or isinstance(value, bool):
-            raise UsageError(f"{path}: {name} = {value!r}: expected {'a number' if isinstance(default, int | float) else 'an object' if name == 'knobs' else 'a string'}")
+            raise UsageError(f"{path}: {_show(name)}: no such setting; expected one of {', '.join(known)}")
+        expected = _expected(known[name].default, value)
+        if expected:
+            raise UsageError(f"{path}: {name} = {_show(value)}: expected {expected}")
     config = PluginConfig(**settings)
-    if not 0 < len(config.server.encode()) <= 32:
-        raise UsageError(f"{path}: server = {config.server!r}: expected 1 to 32 bytes")
-    if config.link_bytes_per_s <= 0 or config.decode_step_s <= 0 or config.replay_bytes < 1 << 20:
-        raise UsageError(f"{path}: link_bytes_per_s and decode_step_s must be above 0, replay_bytes at least 1048576")
+    if not 0 < len(config.server.encode(errors="replace")) <= 32 or not config.server.isprintable():
+        raise UsageError(f"{path}: server = {_show(config.server)}: expected 1 to 32 bytes of printable text")
+    if config.replay_bytes < 1 << 20:
+        raise UsageError(f"{path}: replay_bytes = {config.replay_bytes}: expected at least 1048576")
     config.knob_values()
     return config
+
+
+def _expected(default: object, value: object) -> str | None:
+    """What `value` should have been, by the setting's default; None when it fits. Only `knobs` has no plain default."""
+    if isinstance(default, str):
+        return None if isinstance(value, str) else "a string"
+    if isinstance(default, int):
+        return None if isinstance(value, int) and not isinstance(value, bool) else "a whole number"
+    if isinstance(default, float):
+        fits = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= _MOST
+        return None if fits else "a number above 0"
+    return None if isinstance(value, dict) else "an object"
+
+
+def _show(value: object) -> str:
+    # Whatever a file holds, a message stays short and printable.
+    text = ascii(value) if isinstance(value, str | int | float | None) else type(value).__name__
+    return text if len(text) <= 60 else text[:57] + "..."

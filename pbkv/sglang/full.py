@@ -33,4 +33,5 @@ class PbkvFull(FullComponent):
             node = self.runtime.next_host_victim()
             if node is None:
                 return
-            self.tree_core._evict_host_leaf(node, tracker, device_frees, host_frees, cache_actions=cache_actions)
+            core: Any = self.tree_core
+            core._evict_host_leaf(node, tracker, device_frees, host_frees, cache_actions=cache_actions)

@@ -5,7 +5,7 @@ import ipaddress
 import json
 import logging
 import time
-from typing import Any
+from typing import Any, cast
 
 from pbkv.control.models import KnobPatch
 from pbkv.control.router import control_router
@@ -91,11 +91,12 @@ def clean_identity(obj: Any) -> None:
     """Make `custom_params.pbkv` safe before it travels: SGLang's typed messages cannot carry nested values, and a name may be huge.
     A malformed one is replaced by a short text that the scheduler counts as malformed; the request is served.
     """
-    sampling = getattr(obj, "sampling_params", None)
-    custom = sampling.get("custom_params") if isinstance(sampling, dict) else None
-    if not isinstance(custom, dict) or "pbkv" not in custom:
+    sampling: dict[str, Any] = getattr(obj, "sampling_params", None) or {}
+    found = sampling.get("custom_params")
+    custom = cast(dict[Any, Any], found) if isinstance(found, dict) else {}
+    if "pbkv" not in custom:
         return
     try:
         parse_payload(custom["pbkv"])
     except UsageError as error:
-        obj.sampling_params = {**sampling, "custom_params": {**custom, "pbkv": str(error)[:200]}}  # pyright: ignore[reportUnknownArgumentType]
+        obj.sampling_params = {**sampling, "custom_params": {**custom, "pbkv": str(error)[:200]}}

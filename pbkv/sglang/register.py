@@ -1,6 +1,7 @@
 """The entry point SGLang calls in every process. Registers the cache backend and the hooks, or says in one sentence why it cannot."""
 
 import functools
+import itertools
 import multiprocessing
 import sys
 from typing import Any, NoReturn
@@ -26,11 +27,12 @@ def register() -> None:
 
 
 def _selected(argv: list[str]) -> bool:
-    return f"{_FLAG}=pbkv" in argv or any(a == _FLAG and b == "pbkv" for a, b in zip(argv, argv[1:], strict=False))
+    return f"{_FLAG}=pbkv" in argv or any(pair == (_FLAG, "pbkv") for pair in itertools.pairwise(argv))
 
 
 def _stop(reason: str) -> NoReturn:
-    print(f"pbkv: {reason}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"pbkv: {reason}\n")
+    sys.stderr.flush()
     raise SystemExit(2)
 
 
@@ -52,7 +54,8 @@ def _install() -> None:
 
     register_radix_cache_backend("pbkv", _factory)
     io_struct.hook_custom_types(PbkvCommandReq, PbkvCommandOutput)
-    tokenizer_control_mixin._COMMUNICATOR_SPECS.append(("pbkv_command", PbkvCommandOutput))
+    specs: list[Any] = tokenizer_control_mixin._COMMUNICATOR_SPECS  # pyright: ignore[reportPrivateUsage]
+    specs.append(("pbkv_command", PbkvCommandOutput))
     scheduler, manager = "sglang.srt.managers.scheduler.Scheduler", "sglang.srt.managers.tokenizer_manager.TokenizerManager"
     hooks = (
         (f"{scheduler}.get_next_batch_to_run", _after_plan, HookType.AFTER),

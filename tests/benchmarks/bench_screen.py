@@ -50,7 +50,9 @@ def _bare(endpoint: str, seen: dict[int, float], stop: threading.Event) -> None:
     socket.close()
 
 
-async def _delays(producer: LiveProducer, source: CollectorProcess, interval_s: float, samples: int, first: int) -> tuple[list[float], list[float]]:
+async def _delays(
+    producer: LiveProducer, source: CollectorProcess, interval_s: float, samples: int, first: int
+) -> tuple[list[float], list[float]]:
     feed = Feed(source.reader, lambda url: ControlClient(url), interval_s=interval_s)
     app = Watched(feed)
     app.shown = {}

@@ -12,8 +12,8 @@ import pytest
 import zmq
 from pbkv_sglang_cpu.launch import server_command
 
-from pbkv.control.client import ControlClient
-from pbkv.errors import StaleVersion, UsageError
+from pbkv.control.client import ControlClient, parse_assignments
+from pbkv.errors import StaleVersion, Unreachable, UsageError
 from pbkv.events.schema import SOURCES, Namespace
 from tests.support.server import Events, Server, wait_for
 
@@ -149,9 +149,9 @@ def test_off_loopback_needs_a_token(tiny_model: Path, tmp_path: Path, port: int)
     assert "is not loopback: set token_file" in refused(tiny_model, tmp_path, port, {}, "--host", "0.0.0.0")
 
 
-def test_usage_errors_of_the_client_are_local() -> None:
+def test_client_without_a_server() -> None:
     client = ControlClient("http://127.0.0.1:1")
+    with pytest.raises(Unreachable, match="does not answer"):
+        client.knobs()
     with pytest.raises(UsageError, match="no such knob"):
-        from pbkv.control.client import parse_assignments
-
-        client.set(parse_assignments(["nope=1"]), if_version=1)
+        parse_assignments(["nope=1"])
