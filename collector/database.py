@@ -14,6 +14,9 @@ MEMORY_LIMIT = "1GB"
 
 def connect(path: Path, *, read_only: bool, memory_limit: str = MEMORY_LIMIT) -> duckdb.DuckDBPyConnection:
     """A connection to `path`. Raises UsageError with one sentence when it is not a DuckDB file, is locked or cannot be opened."""
+    if path.name.partition(".")[0].lower() == "raw":
+        # DuckDB names the catalog after the file, and raw.call would then be ambiguous.
+        raise UsageError(f"database {str(path)!r}: a file cannot have this name, because schema raw is inside it; name it otherwise")
     config: dict[str, Any] = {
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,

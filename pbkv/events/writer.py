@@ -8,7 +8,7 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from pbkv.events.schema import BY_NAME, KINDS, NAME_BYTES, Kind, Namespace
 from pbkv.events.wire import FLAG_HEARTBEAT, FLAG_NAMES, Header, encode
@@ -26,6 +26,30 @@ class Sink(Protocol):
 
 
 Emit = Callable[..., None]
+
+#: Source of the pair of closures over one kind's buffer: `emit` packs a record, `take` hands out what is packed and starts over.
+_EMITTER = """
+def make(pack_into, size, buffer, view, index, flush):
+    offset, capacity = 0, len(buffer)
+
+    def emit({fields}):
+        nonlocal offset
+        n = index[0]
+        pack_into(buffer, offset, n, {fields})
+        index[0] = n + 1
+        offset += size
+        if offset == capacity:
+            flush()
+
+    def take():
+        nonlocal offset
+        if not offset:
+            return None
+        filled, offset = offset, 0
+        return filled // size, view[:filled]
+
+    return emit, take
+"""
 
 
 class EventWriter:
@@ -62,28 +86,11 @@ class EventWriter:
         self._emit_name = self.emit["name"]
 
     def _section(self, kind: Kind) -> Emit:
-        pack_into, size = kind.struct.pack_into, kind.struct.size
-        capacity = size * SECTION_RECORDS
-        buffer = bytearray(capacity)
-        view, index, flush = memoryview(buffer), self._index, self.flush
-        offset = 0
-
-        def emit(*fields: object) -> None:
-            nonlocal offset
-            n = index[0]
-            pack_into(buffer, offset, n, *fields)
-            index[0] = n + 1
-            offset += size
-            if offset == capacity:
-                flush()
-
-        def take() -> tuple[int, memoryview] | None:
-            nonlocal offset
-            if not offset:
-                return None
-            filled, offset = offset, 0
-            return filled // size, view[:filled]
-
+        # Fields are named parameters of a function made for the kind: passing them through *fields would build two tuples per event.
+        scope: dict[str, Any] = {}
+        exec(_EMITTER.format(fields=", ".join(f.name + "_" for f in kind.fields)), scope)
+        buffer = bytearray(kind.struct.size * SECTION_RECORDS)
+        emit, take = scope["make"](kind.struct.pack_into, kind.struct.size, buffer, memoryview(buffer), self._index, self.flush)
         self._sections.append((kind, take))
         return emit
 

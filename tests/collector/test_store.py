@@ -204,6 +204,21 @@ def test_a_torn_duckdb_file(path: Path):
         Store(path)
 
 
+@pytest.mark.parametrize("name", ["raw.duckdb", "RAW.duckdb", "raw.x.duckdb"])
+def test_a_file_named_like_the_schema(tmp_path: Path, name: str):
+    with pytest.raises(UsageError, match="name it otherwise"):
+        Store(tmp_path / name)
+    assert list(tmp_path.glob("*.duckdb")) == []
+
+
+@pytest.mark.parametrize("name", ["main", "temp", "system", "call", "meta", "select", "a b", "é", "x'y"])
+def test_other_names_are_fine(tmp_path: Path, name: str, messages: list[Message]):
+    store = Store(tmp_path / f"{name}.duckdb")
+    store.commit(messages[:3])
+    assert store.counts()["batch"] == 3
+    store.close()
+
+
 def test_a_folder_and_a_missing_folder(tmp_path: Path):
     for bad in (tmp_path, tmp_path / "no" / "x.duckdb"):
         with pytest.raises(UsageError, match="cannot be opened"):
