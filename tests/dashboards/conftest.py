@@ -15,7 +15,12 @@ from tests.support.stream import LiveProducer, fill
 
 CHROMIUM = Path("/usr/bin/chromium")
 ARGS = (
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
     "--disable-sync",
 )
 #: Everything else on the machine runs at the same time.

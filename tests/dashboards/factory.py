@@ -5,7 +5,18 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from collector.views.models import (
-    Evictions, HitPoint, HitRate, KnobChange, LiveWorkflow, Loss, Occupancy, Overview, Prefetches, Server, StepAccuracy, Windows,
+    Evictions,
+    HitPoint,
+    HitRate,
+    KnobChange,
+    LiveWorkflow,
+    Loss,
+    Occupancy,
+    Overview,
+    Prefetches,
+    Server,
+    StepAccuracy,
+    Windows,
 )
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -30,13 +41,20 @@ def full(**changes: Any) -> Overview:
     """A live overview in which every panel has something to show."""
     server = Server("gpu-7", 5, 0, "sglang 0.5.23", "llama-8b", "http://127.0.0.1:1", 12_345, NOW, 0.4)
     overview = Overview(
-        source="grpc://127.0.0.1:1", status="live", now=NOW, window_s=60.0, server=server, servers=(server,), occupancy=sample(0),
+        source="grpc://127.0.0.1:1",
+        status="live",
+        now=NOW,
+        window_s=60.0,
+        server=server,
+        servers=(server,),
+        occupancy=sample(0),
         occupancy_series=tuple(sample(60 - i, 100 * i) for i in range(60)),
         hit_rate=HitRate(400, 1_200_000, 0.58, 0.13, 35.0, 1250.0, 20),
         hit_series=tuple(HitPoint(NOW - timedelta(seconds=60 - i), 7, 0.5, 0.2) for i in range(60)),
         accuracy=(StepAccuracy(1, 400, 300, 0.1), StepAccuracy(2, 200, 120, 0.2), StepAccuracy(3, 0, 0, 0.0)),
         evictions=(
-            Evictions("retired", "device", "host", 10, 4000), Evictions("scored", "device", "host", 30, 12_000),
+            Evictions("retired", "device", "host", 10, 4000),
+            Evictions("scored", "device", "host", 30, 12_000),
             Evictions("tie", "host", "none", 5, 900),
         ),
         prefetches=Prefetches(145, 30_000, 12 << 30, 140, 63, 70, 4, (("just_evicted", 17), ("busy_link", 14), ("something_new", 2))),
@@ -51,7 +69,21 @@ def full(**changes: Any) -> Overview:
 def empty(status: str = "empty") -> Overview:
     """A source without a stream."""
     return Overview(
-        source="grpc://127.0.0.1:1", status=status, now=NOW, window_s=60.0, server=None, servers=(), occupancy=None, occupancy_series=(),
-        hit_rate=HitRate(0, 0, None, None, None, None, 0), hit_series=(), accuracy=(), evictions=(),
-        prefetches=Prefetches(0, 0, 0, 0, 0, 0, 0, ()), windows=Windows(0, 0.0, None, 0, 0, 0), workflows=(), knob_changes=(), loss=Loss(0, 0),
+        source="grpc://127.0.0.1:1",
+        status=status,
+        now=NOW,
+        window_s=60.0,
+        server=None,
+        servers=(),
+        occupancy=None,
+        occupancy_series=(),
+        hit_rate=HitRate(0, 0, None, None, None, None, 0),
+        hit_series=(),
+        accuracy=(),
+        evictions=(),
+        prefetches=Prefetches(0, 0, 0, 0, 0, 0, 0, ()),
+        windows=Windows(0, 0.0, None, 0, 0, 0),
+        workflows=(),
+        knob_changes=(),
+        loss=Loss(0, 0),
     )

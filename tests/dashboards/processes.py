@@ -74,7 +74,8 @@ class Collector(Process):
         self.port = free_port()
         self.source = f"grpc://127.0.0.1:{self.port}"
         super().__init__(
-            [sys.executable, "-m", "collector", "--connect", f"{events},{replay}", "--db", str(db), "--listen", f"127.0.0.1:{self.port}"], env,
+            [sys.executable, "-m", "collector", "--connect", f"{events},{replay}", "--db", str(db), "--listen", f"127.0.0.1:{self.port}"],
+            env,
         )
         self._starts = 0
 

@@ -50,7 +50,9 @@ def test_an_edit_end_to_end(open_page: Open, web: WebServer, control: ControlSer
     page.locator(".knob-row", has_text="eviction order").get_by_text("lru", exact=True).click()
     page.locator("#knob-actor").fill("alice")
     page.locator("#knob-reason").fill("less decay")
-    expect(page.locator("#knob-staged")).to_have_text("Staged on version 1: gamma 0.8 → 0.6, prefetch_budget 64 MiB → 32 MiB, policy he → lru")
+    expect(page.locator("#knob-staged")).to_have_text(
+        "Staged on version 1: gamma 0.8 → 0.6, prefetch_budget 64 MiB → 32 MiB, policy he → lru"
+    )
     page.locator("#knob-apply").click()
     expect(page.locator("#knob-result")).to_have_text(re.compile(r"^Version 2 took effect at step \d+: gamma 0.8 → 0.6"))
     expect(page.locator("#knob-version")).to_have_text(re.compile(rf"^version 2 · since step {control.backend.set.step:,}$"))

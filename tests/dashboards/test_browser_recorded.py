@@ -27,7 +27,9 @@ def test_all_panels_have_data_and_nothing_leaves_the_machine(open_page: Open, re
     page = watched.page
     drawn(page)
     expect(page.locator("#badge")).to_have_text("recorded")
-    expect(page.locator("#verdict")).to_have_text(re.compile(r"^Recording · hit rate \d+ % \(device \d+ %, host \d+ %\) · predictor right .* · 0 messages lost$"))
+    expect(page.locator("#verdict")).to_have_text(
+        re.compile(r"^Recording · hit rate \d+ % \(device \d+ %, host \d+ %\) · predictor right .* · 0 messages lost$")
+    )
     expect(page.locator("#server")).to_contain_text("synthetic-0")
     for tile in ("hit", "ttft", "predictor", "retired", "linkuse", "load"):
         expect(page.locator(f"#tile-{tile}")).to_have_text(re.compile(r"\d"))
@@ -124,7 +126,9 @@ def test_nothing_overflows_or_overlaps(open_page: Open, recorded: WebServer, wid
         for b in boxes[n + 1 :]:
             apart = a["x"] + a["width"] <= b["x"] + 1 or b["x"] + b["width"] <= a["x"] + 1
             assert apart or a["y"] + a["height"] <= b["y"] + 1 or b["y"] + b["height"] <= a["y"] + 1
-    cut = page.evaluate("() => [...document.querySelectorAll('.legend, .panel-title, .tile-value')].filter(e => e.scrollWidth > e.clientWidth + 1).length")
+    cut = page.evaluate(
+        "() => [...document.querySelectorAll('.legend, .panel-title, .tile-value')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
+    )
     assert cut == 0
 
 

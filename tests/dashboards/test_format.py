@@ -12,7 +12,18 @@ from dashboards import format as fmt
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0"), (7, "7"), (950, "950"), (999, "999"), (1000, "1k"), (12_345, "12.3k"), (60_000, "60k"), (999_499, "999k"), (999_500, "1.0M"), (4_100_000, "4.1M")],
+    [
+        (0, "0"),
+        (7, "7"),
+        (950, "950"),
+        (999, "999"),
+        (1000, "1k"),
+        (12_345, "12.3k"),
+        (60_000, "60k"),
+        (999_499, "999k"),
+        (999_500, "1.0M"),
+        (4_100_000, "4.1M"),
+    ],
 )
 def test_count(value: int, text: str):
     assert fmt.count(value) == text
@@ -20,14 +31,24 @@ def test_count(value: int, text: str):
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0 B"), (640, "640 B"), (1023, "1023 B"), (1024, "1 KiB"), (1_258_291, "1.2 MiB"), (64 << 20, "64 MiB"), (131 << 30, "131 GiB"), (1 << 40, "1 TiB")],
+    [
+        (0, "0 B"),
+        (640, "640 B"),
+        (1023, "1023 B"),
+        (1024, "1 KiB"),
+        (1_258_291, "1.2 MiB"),
+        (64 << 20, "64 MiB"),
+        (131 << 30, "131 GiB"),
+        (1 << 40, "1 TiB"),
+    ],
 )
 def test_size(value: int, text: str):
     assert fmt.size(value) == text
 
 
 @pytest.mark.parametrize(
-    ("share", "text"), [(None, "–"), (0.0, "0 %"), (0.71, "71 %"), (1.0, "100 %"), (0.004, "< 1 %"), (0.006, "1 %")],
+    ("share", "text"),
+    [(None, "–"), (0.0, "0 %"), (0.71, "71 %"), (1.0, "100 %"), (0.004, "< 1 %"), (0.006, "1 %")],
 )
 def test_percent(share: float | None, text: str):
     assert fmt.percent(share) == text
@@ -35,14 +56,24 @@ def test_percent(share: float | None, text: str):
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "–"), (0.44, "0.4 ms"), (9.94, "9.9 ms"), (9.96, "10 ms"), (34.4, "34 ms"), (999.4, "999 ms"), (1240, "1.24 s"), (186_000, "3.1 min")],
+    [
+        (None, "–"),
+        (0.44, "0.4 ms"),
+        (9.94, "9.9 ms"),
+        (9.96, "10 ms"),
+        (34.4, "34 ms"),
+        (999.4, "999 ms"),
+        (1240, "1.24 s"),
+        (186_000, "3.1 min"),
+    ],
 )
 def test_millis(value: float | None, text: str):
     assert fmt.millis(value) == text
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(-3, "0 s"), (4.4, "4 s"), (89, "89 s"), (90, "2 min"), (3600, "60 min"), (7200, "2 h"), (200_000, "2 d")],
+    ("seconds", "text"),
+    [(-3, "0 s"), (4.4, "4 s"), (89, "89 s"), (90, "2 min"), (3600, "60 min"), (7200, "2 h"), (200_000, "2 d")],
 )
 def test_age(seconds: float, text: str):
     assert fmt.age(seconds) == text

@@ -32,9 +32,19 @@ def test_what_is_not_a_description_is_refused(answer: dict[str, Any]):
 @pytest.mark.parametrize(
     ("name", "typed", "value"),
     [
-        ("gamma", 0.6, 0.6), ("gamma", "0.6", 0.6), ("gamma", 1, 1.0), ("k", 2, 2), ("k", "2", 2), ("policy", "lru", "lru"),
-        ("prefetch_budget", "64 MiB", 64 << 20), ("prefetch_budget", "64MiB", 64 << 20), ("prefetch_budget", " 1.5 gib ", 3 << 29),
-        ("prefetch_budget", "64 MB", 64_000_000), ("prefetch_budget", "0", 0), ("prefetch_budget", 12, 12), ("prefetch_budget", "2k", 2048),
+        ("gamma", 0.6, 0.6),
+        ("gamma", "0.6", 0.6),
+        ("gamma", 1, 1.0),
+        ("k", 2, 2),
+        ("k", "2", 2),
+        ("policy", "lru", "lru"),
+        ("prefetch_budget", "64 MiB", 64 << 20),
+        ("prefetch_budget", "64MiB", 64 << 20),
+        ("prefetch_budget", " 1.5 gib ", 3 << 29),
+        ("prefetch_budget", "64 MB", 64_000_000),
+        ("prefetch_budget", "0", 0),
+        ("prefetch_budget", 12, 12),
+        ("prefetch_budget", "2k", 2048),
     ],
 )
 def test_typed_values(name: str, typed: object, value: object):
@@ -46,9 +56,24 @@ def test_typed_values(name: str, typed: object, value: object):
 @pytest.mark.parametrize(
     ("name", "typed"),
     [
-        ("gamma", 1.5), ("gamma", -0.1), ("gamma", ""), ("gamma", None), ("gamma", "x"), ("gamma", True), ("gamma", "nan"), ("gamma", "inf"),
-        ("k", 0), ("k", 9), ("k", 2.5), ("policy", "fifo"), ("policy", None), ("prefetch_budget", "-1"), ("prefetch_budget", "2 TiB"),
-        ("prefetch_budget", "64 XiB"), ("prefetch_budget", "0.3 B"), ("gamma", {"a": 1}),
+        ("gamma", 1.5),
+        ("gamma", -0.1),
+        ("gamma", ""),
+        ("gamma", None),
+        ("gamma", "x"),
+        ("gamma", True),
+        ("gamma", "nan"),
+        ("gamma", "inf"),
+        ("k", 0),
+        ("k", 9),
+        ("k", 2.5),
+        ("policy", "fifo"),
+        ("policy", None),
+        ("prefetch_budget", "-1"),
+        ("prefetch_budget", "2 TiB"),
+        ("prefetch_budget", "64 XiB"),
+        ("prefetch_budget", "0.3 B"),
+        ("gamma", {"a": 1}),
     ],
 )
 def test_bad_values_say_what_is_expected(name: str, typed: object):

@@ -143,8 +143,11 @@ def test_an_answer_that_is_not_ours_is_explained():
 @pytest.mark.parametrize(
     ("control", "recorded_source", "readonly", "part"),
     [
-        (Control(), True, False, "A recording"), (Control(), False, False, "--server URL"), (Control("http://x", error="x is gone."), False, False, "Editing is off"),
-        (Control("http://x", 1, 1), False, True, "--readonly"), (Control("http://x", 1, 1), False, False, ""),
+        (Control(), True, False, "A recording"),
+        (Control(), False, False, "--server URL"),
+        (Control("http://x", error="x is gone."), False, False, "Editing is off"),
+        (Control("http://x", 1, 1), False, True, "--readonly"),
+        (Control("http://x", 1, 1), False, False, ""),
     ],
 )
 def test_note(control: Control, recorded_source: bool, readonly: bool, part: str):

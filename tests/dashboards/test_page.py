@@ -152,7 +152,9 @@ def test_a_page_that_has_not_said_how_it_wants_to_look(data: object):
     assert Prefs.read(data) is None
 
 
-@pytest.mark.parametrize(("data", "seconds"), [({}, 300.0), ({"window": "1h"}, 3600.0), ({"window": ["1h"]}, 300.0), ({"window": "9z"}, 300.0)])
+@pytest.mark.parametrize(
+    ("data", "seconds"), [({}, 300.0), ({"window": "1h"}, 3600.0), ({"window": ["1h"]}, 300.0), ({"window": "9z"}, 300.0)]
+)
 def test_prefs_trust_nothing(data: dict[str, Any], seconds: float):
     prefs = Prefs.read(data)
     assert prefs is not None

@@ -125,10 +125,19 @@ def test_evictions_stack_by_reason_and_sum_beside_the_bar():
     assert by_name["retired"]["marker"]["color"] == DARK.retired
 
 
-@given(st.lists(st.builds(
-    Evictions, st.sampled_from(["retired", "scored", "tie"]), st.sampled_from(["device", "host"]), st.sampled_from(["none", "host"]),
-    st.integers(0, 50), st.integers(0, 10**9),
-), max_size=12))
+@given(
+    st.lists(
+        st.builds(
+            Evictions,
+            st.sampled_from(["retired", "scored", "tie"]),
+            st.sampled_from(["device", "host"]),
+            st.sampled_from(["none", "host"]),
+            st.integers(0, 50),
+            st.integers(0, 10**9),
+        ),
+        max_size=12,
+    )
+)
 @settings(deadline=None)
 def test_no_eviction_is_lost_in_the_figure(rows: list[Evictions]):
     drawn = evictions.PANEL.draw(scene(full(evictions=tuple(rows))))

@@ -35,7 +35,16 @@ def client(local: bool = True) -> TestClient:
 
 @pytest.mark.parametrize(
     ("host", "answer"),
-    [("127.0.0.1", True), ("localhost", True), ("::1", True), ("127.9.9.9", True), ("0.0.0.0", False), ("192.168.1.5", False), ("gpu-7", False), ("", False)],
+    [
+        ("127.0.0.1", True),
+        ("localhost", True),
+        ("::1", True),
+        ("127.9.9.9", True),
+        ("0.0.0.0", False),
+        ("192.168.1.5", False),
+        ("gpu-7", False),
+        ("", False),
+    ],
 )
 def test_is_loopback(host: str, answer: bool):
     assert is_loopback(host) is answer
@@ -60,9 +69,15 @@ def test_off_loopback_any_name_may_be_used():
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
-        ({}, 200), ({"origin": "http://127.0.0.1:8050"}, 200), ({"origin": "http://evil.example"}, 403), ({"origin": "null"}, 403),
-        ({"origin": "http://127.0.0.1:9999"}, 403), ({"sec-fetch-site": "cross-site"}, 403), ({"sec-fetch-site": "same-site"}, 403),
-        ({"sec-fetch-site": "same-origin"}, 200), ({"origin": "http://[bad"}, 403),
+        ({}, 200),
+        ({"origin": "http://127.0.0.1:8050"}, 200),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": "http://127.0.0.1:9999"}, 403),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"sec-fetch-site": "same-site"}, 403),
+        ({"sec-fetch-site": "same-origin"}, 200),
+        ({"origin": "http://[bad"}, 403),
     ],
 )
 @pytest.mark.parametrize("local", [True, False])

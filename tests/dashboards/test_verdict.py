@@ -27,7 +27,12 @@ def test_line_of_a_serving_engine():
 
 @pytest.mark.parametrize(
     ("overview", "start"),
-    [(None, "Waiting for the first data"), (empty(), "Waiting for a server"), (full(status="recorded"), "Recording ·"), (stale(), "Silent for 12 s ·")],
+    [
+        (None, "Waiting for the first data"),
+        (empty(), "Waiting for a server"),
+        (full(status="recorded"), "Recording ·"),
+        (stale(), "Silent for 12 s ·"),
+    ],
 )
 def test_line_starts_with_the_state(overview: Overview | None, start: str):
     assert verdict.line(overview).startswith(start)
@@ -45,9 +50,13 @@ def test_line_counts_losses():
 @pytest.mark.parametrize(
     ("snapshot", "text", "tone"),
     [
-        (None, "connecting", "quiet"), (shot(full()), "live", "good"), (shot(stale(40)), "stale · 40 s", "warn"),
-        (shot(empty()), "waiting for a server", "quiet"), (shot(full(status="recorded")), "recorded", "quiet"),
-        (shot(full(), error="gone", unreachable=True), "collector unreachable", "bad"), (shot(None, error="refused"), "cannot read", "bad"),
+        (None, "connecting", "quiet"),
+        (shot(full()), "live", "good"),
+        (shot(stale(40)), "stale · 40 s", "warn"),
+        (shot(empty()), "waiting for a server", "quiet"),
+        (shot(full(status="recorded")), "recorded", "quiet"),
+        (shot(full(), error="gone", unreachable=True), "collector unreachable", "bad"),
+        (shot(None, error="refused"), "cannot read", "bad"),
     ],
 )
 def test_badge(snapshot: Snapshot | None, text: str, tone: str):
@@ -61,7 +70,9 @@ def test_no_banner_when_all_is_well():
 
 
 def test_an_unreachable_collector_keeps_the_data_and_says_what_to_start():
-    banner = verdict.banner(shot(full(), error="collector grpc://x: does not answer", unreachable=True, failing_since=time.monotonic() - 7), "grpc://x")
+    banner = verdict.banner(
+        shot(full(), error="collector grpc://x: does not answer", unreachable=True, failing_since=time.monotonic() - 7), "grpc://x"
+    )
     assert banner is not None
     assert (banner.tone, banner.title) == ("bad", "Collector unreachable for 7 s")
     assert "The last data read stays" in banner.text
@@ -81,7 +92,9 @@ def test_a_refusal_is_not_called_unreachable():
 @pytest.mark.parametrize(
     ("overview", "part"),
     [
-        (empty(), "pbkv serve"), (stale(), "stopped"), (full(loss=Loss(2, 30)), "low by"),
+        (empty(), "pbkv serve"),
+        (stale(), "stopped"),
+        (full(loss=Loss(2, 30)), "low by"),
         (full(hit_rate=replace(full().hit_rate, unattributed_calls=400)), "custom_params.pbkv"),
     ],
 )
