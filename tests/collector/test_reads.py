@@ -26,7 +26,7 @@ from tests.support.collector import eventually
 from tests.support.stream import fill
 
 TOKEN = "token-of-the-test"
-RUNAWAY = "SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.range <> b.range"
+RUNAWAY = "SELECT count(*) FROM range(10000000000) a, range(100000) b WHERE a.range <> b.range"
 
 
 @pytest.fixture(scope="module")
