@@ -189,7 +189,8 @@ class TopApp(Guarded, App[None]):
     def action_panel(self, digit: int) -> None:
         panel = self._main.query_one(f"#{PANELS[digit - 1]}")
         table = panel.query(LiveTable)
-        (table.first() if table else panel).focus()
+        # At once: a key typed right behind the digit belongs to the panel already.
+        self.screen.set_focus(table.first() if table else panel)
 
     def action_sort(self) -> None:
         self._main.query_one(WorkflowsPanel).next_sort()
@@ -197,7 +198,7 @@ class TopApp(Guarded, App[None]):
     def action_filter(self) -> None:
         box = self._main.query_one("#filter", Input)
         box.add_class("open")
-        box.focus()
+        self.screen.set_focus(box)
 
     def action_leave(self) -> None:
         """Leave the filter line, then clear the filter, then leave the panel."""

@@ -98,6 +98,10 @@ class Feed:
             except Exception as error:  # whatever it is, the screen keeps its last data and says so
                 log.exception("reading the source")
                 last = Snapshot(last.overview, f"reading failed: {type(error).__name__}: {error}", last.since or time.monotonic())
+            if last.error is not None and reader is not None:
+                # Opened anew: the collector that comes back may be one with another token.
+                reader.close()
+                reader = None
             tell(last)
             self._rest(self._data_wake, self.interval_s)
         if reader is not None:

@@ -19,7 +19,8 @@ class Tmux:
         assert shutil.which("tmux"), "tmux is not installed; the terminal tests need it"
         self._socket = f"pbkv-{uuid.uuid4().hex[:12]}"
         exports = [f"{k}={v}" for k, v in (env or {}).items()]
-        line = shlex.join(["env", *exports, *command]) + "; echo EXIT-$?; exec sleep 600"
+        # The size is the terminal's, whatever the environment of the test run says.
+        line = shlex.join(["env", "-u", "COLUMNS", "-u", "LINES", *exports, *command]) + "; echo EXIT-$?; exec sleep 600"
         self._tmux("-f", "/dev/null", "new-session", "-d", "-x", str(width), "-y", str(height), line)
 
     def _tmux(self, *args: str) -> str:
