@@ -18,6 +18,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "sglang.srt.mem_cache.unified_radix_cache.UnifiedRadixCache.load_back": ("node_id", "mem_quota"),
     "sglang.srt.mem_cache.unified_radix_cache.UnifiedRadixCache.reset": (),
     "sglang.srt.mem_cache.unified_radix_cache.UnifiedRadixCache.evict": ("params",),
+    "sglang.srt.mem_cache.unified_radix_cache.UnifiedRadixCache._execute_kv_backup": ("node_id", "device_value", "comp_xfers"),
     "sglang.srt.mem_cache.unified_radix_cache.UnifiedRadixCache.has_free_load_back_slot": (),
     "sglang.srt.mem_cache.unified_cache.unified_tree_core.UnifiedTreeCore._unregister_node": ("node",),
     "sglang.srt.mem_cache.unified_cache.unified_tree_core.UnifiedTreeCore._evict_host_leaf": ("node", "tracker"),

@@ -91,12 +91,15 @@ def clean_identity(obj: Any) -> None:
     """Make `custom_params.pbkv` safe before it travels: SGLang's typed messages cannot carry nested values, and a name may be huge.
     A malformed one is replaced by a short text that the scheduler counts as malformed; the request is served.
     """
-    sampling: dict[str, Any] = getattr(obj, "sampling_params", None) or {}
-    found = sampling.get("custom_params")
-    custom = cast(dict[Any, Any], found) if isinstance(found, dict) else {}
+    sampling = _as_dict(getattr(obj, "sampling_params", None))
+    custom = _as_dict(sampling.get("custom_params"))
     if "pbkv" not in custom:
         return
     try:
         parse_payload(custom["pbkv"])
     except UsageError as error:
         obj.sampling_params = {**sampling, "custom_params": {**custom, "pbkv": str(error)[:200]}}
+
+
+def _as_dict(value: object) -> dict[Any, Any]:
+    return cast(dict[Any, Any], value) if isinstance(value, dict) else {}

@@ -20,8 +20,8 @@ from sglang.srt.mem_cache.registry import create_unified_radix_cache
 from sglang.srt.mem_cache.unified_cache.components import ComponentType
 from sglang.srt.server_args import ServerArgs, set_global_server_args_for_scheduler
 
-from pbkv.eviction.queue import LazyQueue
 from pbkv.events.writer import EventWriter
+from pbkv.eviction.queue import LazyQueue
 from pbkv.identity import CallIdentity
 from pbkv.sglang.cache import make_cache
 from pbkv.sglang.config import PluginConfig
@@ -62,7 +62,8 @@ class Bench:
         self.args = ServerArgs(model_path="dummy", page_size=page, device="cpu", **hierarchical)
         set_global_server_args_for_scheduler(self.args)
         self.pool = MHATokenToKVPool(
-            size=size, page_size=page, dtype=torch.float32, head_num=1, head_dim=4, layer_num=LAYERS, device="cpu", enable_memory_saver=False
+            size=size, page_size=page, dtype=torch.float32, head_num=1, head_dim=4, layer_num=LAYERS, device="cpu",
+            enable_memory_saver=False,
         )
         self.allocator = self._allocator()
         self.params = CacheInitParams(

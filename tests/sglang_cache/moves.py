@@ -27,7 +27,9 @@ def sequence(rng: random.Random, length: int) -> list[int]:
 def life(seed: int, length: int, *, host: bool, moves: int = 400) -> Iterator[Move]:
     """A life: mostly insertions, some of everything else."""
     rng = random.Random(seed)
-    kinds = ["put"] * 6 + ["match", "evict", "lock", "unlock"] + ["load_back", "load_back", "settle", "settle", "settle", "evict_host"] * host
+    kinds = ["put"] * 6 + ["match", "evict", "lock", "unlock"]
+    if host:
+        kinds += ["load_back", "load_back", "settle", "settle", "settle", "evict_host"]
     for _ in range(moves):
         kind = rng.choice(kinds)
         if kind in ("put", "match", "lock", "load_back"):

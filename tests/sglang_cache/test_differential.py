@@ -7,7 +7,9 @@ import pytest
 from tests.sglang_cache.harness import Bench
 from tests.sglang_cache.moves import Player, life
 
-SHAPES = [(1, None, "write_through"), (16, None, "write_through"), (1, 1.5, "write_through"), (16, 2.0, "write_through"), (16, 1.5, "write_back")]
+SHAPES = [
+    (1, None, "write_through"), (16, None, "write_through"), (1, 1.5, "write_through"), (16, 2.0, "write_through"), (16, 1.5, "write_back"),
+]
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

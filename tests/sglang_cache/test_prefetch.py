@@ -1,5 +1,6 @@
 """Prefetch on the real cache: the right bytes, never at the cost of live cache, and no batch reads a load in flight."""
 
+import random
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ from pbkv.events.wire import decode
 from pbkv.prefetch.conservative import COOLDOWN_STEPS
 from pbkv.sglang.cache import PbkvCache
 from tests.sglang_cache.harness import Bench
+from tests.sglang_cache.moves import sequence
 
 SIZE = 320
 A, B, C = (list(range(n * 1000, n * 1000 + 80)) for n in (1, 2, 3))
@@ -422,4 +424,31 @@ def test_the_window_carries_the_bytes_of_the_prefetch() -> None:
     bench.runtime.telemetry.end_step(1)
     rows = [row for p in bench.sink.payloads for row in decode(p).tables.get("pcie_window", ())]
     assert sum(int(r["h2d_bytes"]) for r in rows) == len(A) * bench.runtime.bytes_per_token
+    bench.close()
+
+
+@pytest.mark.parametrize("policy", ["lru", "lae", "he"])
+def test_random_lives_with_prefetch_lose_only_retired_cache_to_it(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = bench_with(plugin={"policy": policy}, size=160, observe=False)
+    rng, runtime, victims = random.Random(50), bench.runtime, list[Any]()
+    choose = runtime.next_device_victim
+
+    def next_device_victim() -> int | None:
+        node_id = choose()
+        if node_id is not None:
+            victims.append(bench.node(node_id).pbkv)
+        return node_id
+
+    monkeypatch.setattr(runtime, "next_device_victim", next_device_victim)
+    for _ in range(400):
+        tokens = sequence(rng, 16)
+        bench.call(f"w{rng.randrange(6)}", "a", tokens, final=rng.random() < 0.15)
+        assert bench.content_ok(tokens)
+        bench.settle()
+        victims.clear()
+        for _ in range(rng.randrange(30)):
+            step(bench)
+        assert all(record.retired for record in victims)
+        bench.check()
+    assert runtime.counts["prefetches_issued"] > 5
     bench.close()
