@@ -17,15 +17,17 @@ from pbkv.errors import UsageError
 MAX_SQL = 64 << 10
 
 TABLE_FUNCTIONS = frozenset({
-    "range", "generate_series", "unnest", "repeat", "repeat_row", "json_each", "json_tree", "summary",
+    "range", "generate_series", "unnest", "json_each", "json_tree", "summary",
     "duckdb_tables", "duckdb_views", "duckdb_columns", "duckdb_schemas", "duckdb_databases", "duckdb_constraints", "duckdb_indexes",
     "duckdb_types", "duckdb_functions", "duckdb_keywords", "pragma_table_info", "pragma_version", "pragma_database_size",
 })
 
-#: Scalars that wait, write, keep state between queries or show configuration.
+#: Scalars that wait, write, keep state between queries or show configuration; the last line makes one string of gigabytes, which
+#: neither DuckDB's memory limit nor an interrupt stops.
 REFUSED_SCALARS = frozenset({
     "sleep_ms", "nextval", "currval", "setseed", "write_log", "getvariable", "current_setting", "quack_check_token", "getenv",
     "json_execute_serialized_sql", "json_deserialize_sql",
+    "repeat", "lpad", "rpad",
 })
 
 
@@ -61,7 +63,7 @@ class Guard:
         if place == "table" and name not in self._tables:
             raise UsageError(f"table function {name}: not allowed in a query; allowed are {', '.join(sorted(self._tables))}")
         if name in REFUSED_SCALARS:
-            raise UsageError(f"function {name}: not allowed in a query, because it waits, writes or shows configuration")
+            raise UsageError(f"function {name}: not allowed in a query, because it can wait, write, show configuration or use memory without a limit")
 
     def _parse(self, sql: str) -> dict[str, Any]:
         try:
