@@ -63,7 +63,9 @@ class Guard:
         if place == "table" and name not in self._tables:
             raise UsageError(f"table function {name}: not allowed in a query; allowed are {', '.join(sorted(self._tables))}")
         if name in REFUSED_SCALARS:
-            raise UsageError(f"function {name}: not allowed in a query, because it can wait, write, show configuration or use memory without a limit")
+            raise UsageError(
+                f"function {name}: not allowed in a query, because it can wait, write, show configuration or use memory without a limit"
+            )
 
     def _parse(self, sql: str) -> dict[str, Any]:
         try:

@@ -153,10 +153,10 @@ def test_stopping_gives_up_after_a_few_attempts_and_says_what_is_left(tmp_path: 
     store.close()
 
 
-def test_after_a_refused_put_nothing_behind_it_is_put(messages: list[Message]):
+def test_after_a_refused_put_nothing_behind_it_is_put(tmp_path: Path, messages: list[Message]):
     """Else the high-water mark would pass over what was refused, and it would be lost without a trace."""
     pipe = Pipe(max_bytes=1)
-    subscriber = Subscriber([("ipc:///tmp/pbkv-none-e", "ipc:///tmp/pbkv-none-r")], {}, pipe)
+    subscriber = Subscriber([(f"ipc://{tmp_path}/e", f"ipc://{tmp_path}/r")], {}, pipe)
     try:
         subscriber._store(list(messages[:1]))
         subscriber.stop.set()
