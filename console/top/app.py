@@ -1,7 +1,7 @@
 """`pbkv top`: the screen, its keys, and the flow of snapshots from the feed's threads to the panels."""
 
 import logging
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 from textual import events, on
 from textual.app import App, ComposeResult
@@ -64,15 +64,15 @@ class TopApp(Guarded, App[None]):
     ENABLE_COMMAND_PALETTE = False
     AUTO_FOCUS = None
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("question_mark", "help", "help"),
-        Binding("q", "quit", "quit"),
-        Binding("space", "pause", "pause"),
-        Binding("e", "edit", "edit knob"),
-        Binding("slash", "filter", "filter"),
-        Binding("s", "sort", "sort"),
-        Binding("w", "window", "window"),
-        Binding("plus,equals_sign", "faster", "faster", key_display="+"),
-        Binding("minus", "slower", "slower", key_display="-"),
+        Binding("question_mark", "help", "help", tooltip="this list"),
+        Binding("q", "quit", "quit", tooltip="leave"),
+        Binding("space", "pause", "pause", tooltip="stop or go on reading"),
+        Binding("e", "edit", "edit knob", tooltip="change the knob under the cursor"),
+        Binding("slash", "filter", "filter", tooltip="show what matches a regular expression; ! inverts"),
+        Binding("s", "sort", "sort", tooltip="next order of the workflows; or click a header"),
+        Binding("w", "window", "window", tooltip="length of the time window: 30 s to 1 h"),
+        Binding("plus,equals_sign", "faster", "faster", key_display="+", tooltip="read more often"),
+        Binding("minus", "slower", "slower", key_display="-", tooltip="read less often"),
         Binding("escape", "leave", "leave", show=False),
         *(Binding(str(n), f"panel({n})", f"panel {n}", show=False) for n in range(1, len(PANELS) + 1)),
     ]
@@ -142,7 +142,7 @@ class TopApp(Guarded, App[None]):
             return
         view = View(self.snapshot.overview, self.control, self.readonly)
         for name in PANELS:
-            self._main.query_one(f"#{name}").view = view
+            cast(Any, self._main.query_one(f"#{name}")).view = view
 
     def _settings(self) -> None:
         header = self._main.query_one(HeaderLine)
@@ -159,7 +159,7 @@ class TopApp(Guarded, App[None]):
         return True
 
     def action_help(self) -> None:
-        shown = [(b.key_display or self.get_key_display(b), b.description, self.check_action(b.action, ()) is True)
+        shown = [(b.key_display or self.get_key_display(b), b.tooltip or b.description, self.check_action(b.action, ()) is True)
                  for b in (b for b in _bindings() if b.show)]
         extra = [
             ("1…7", "go to a panel", True), ("↑ ↓ enter", "choose a knob, change it", not self.readonly), ("esc", "clear the filter", True),

@@ -139,7 +139,9 @@ class Events:
             self.gaps += bool(self._last) and message.header.seq != self._last + 1
             self._last = message.header.seq
             for kind, table in message.tables.items():
-                self.rows[kind] += [dict(zip(table.dtype.names or (), row, strict=True)) for row in np.asarray(table).tolist()]
+                names = table.dtype.names or ()
+                step = message.header.step
+                self.rows[kind] += [{**dict(zip(names, row, strict=True)), "sched_step": step} for row in np.asarray(table).tolist()]
 
     def counts(self) -> Counter[str]:
         return Counter({kind: len(rows) for kind, rows in self.rows.items()})

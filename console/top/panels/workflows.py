@@ -109,7 +109,7 @@ class WorkflowsPanel(Framed):
         chosen = sorted((w for w in everything if self._matches(w)), key=SORTS[self.order])
         self.caption(f"by {self.order}" + (f"  /{self.pattern}/" if self.pattern else ""), _of(len(chosen), len(everything)))
         table = self.query_one(LiveTable)
-        table.layout_columns(_WIDE if width >= 96 else _NARROW, width - 2)
+        table.layout_columns(_WIDE if width >= 110 else _NARROW, width - 2)
         table.show({w.workflow: _cells(w, table) for w in chosen})
         empty = self.query_one("#workflow-empty", Static)
         empty.display = not chosen
