@@ -1,6 +1,7 @@
 """Serving the page: checks first, then one socket, then the app."""
 
 import errno
+import os
 import socket
 import sys
 from collections.abc import Callable
@@ -32,7 +33,7 @@ def run(
     Raises UsageError, before anything listens, for a bad source, a taken port, or editing off loopback without a token.
     """
     local = is_loopback(host)
-    token = read_token(token_file)
+    token = read_token(token_file) or os.environ.get("PBKV_TOKEN") or None
     check_access(host, readonly=readonly, token=token)
     check_server(server)
     check_source(source, collector_token)
@@ -83,7 +84,7 @@ def check_access(host: str, *, readonly: bool, token: str | None) -> None:
     """Off loopback anyone who reaches the port sees the page; editing from there needs a token."""
     if not is_loopback(host) and not readonly and not token:
         raise UsageError(
-            f"--host {host}: off loopback anyone could change knobs; give --token-file FILE (visitors type its token before "
+            f"--host {host}: off loopback anyone could change knobs; give --token-file FILE or PBKV_TOKEN (visitors type the token before "
             "an edit) or --readonly"
         )
 

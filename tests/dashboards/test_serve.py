@@ -72,6 +72,12 @@ def test_off_loopback_editing_needs_a_token(capsys: pytest.CaptureFixture[str], 
     assert "--token-file" in refused(capsys, str(recording), "--host", "0.0.0.0", "--token-file", str(empty))
 
 
+def test_the_token_may_come_from_the_environment(capsys: pytest.CaptureFixture[str], recording: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PBKV_TOKEN", "geheim")
+    # Past the access check, the next thing refused is the port.
+    assert "expected 0 to 65535" in refused(capsys, str(recording), "--host", "0.0.0.0", "--port", "70000")
+
+
 def test_access_rules():
     check_access("127.0.0.1", readonly=False, token=None)
     check_access("0.0.0.0", readonly=True, token=None)
