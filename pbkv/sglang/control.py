@@ -74,6 +74,9 @@ def _applied(runtime: "Runtime", changes: list[Change], wall_ns: int) -> None:
         })
         if runtime.telemetry:
             runtime.telemetry.knob(change)
+    if runtime.telemetry:
+        # Sent under this very step, so that the log and the answer name the same one.
+        runtime.telemetry.end_step(runtime.step)
     del runtime.history[:-MAX_HISTORY]
 
 

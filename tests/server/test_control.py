@@ -37,6 +37,7 @@ def test_change_is_read_back_with_its_step_and_seen_in_the_stream(plugin: Server
     text = {r["id"]: r["text"].rstrip(b"\0").decode() for r in events.rows["name"] if r["namespace"] == Namespace.KNOB}
     seen = [(text[r["name"]], text[r["new"]], text[r["actor"]], text[r["reason"]]) for r in events.rows["knob"]]
     assert seen == [("gamma", "0.55", "test", "trial"), ("k", "5", "test", "trial")]
+    assert [r["sched_step"] for r in events.rows["knob"]] == [result["step"]] * 2
     events.close()
     client.revert()
     assert client.knobs()["knobs"]["gamma"]["value"] == before["knobs"]["gamma"]["value"]

@@ -1,0 +1,18 @@
+"""All benchmarks, one after the other: `python -m tests.benchmarks [--quick]`. Each can be run alone as a module."""
+
+import runpy
+import sys
+
+BENCHMARKS = ("bench_writer", "bench_evict", "bench_ingest", "bench_screen")
+
+
+def main() -> None:
+    """Run them with the arguments given."""
+    for name in BENCHMARKS:
+        print(f"== {name}", flush=True)
+        sys.argv = [name, *sys.argv[1:]]
+        runpy.run_module(f"tests.benchmarks.{name}", run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()
