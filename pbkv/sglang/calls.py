@@ -90,7 +90,8 @@ class Calls:
         self._began_ns = time.perf_counter_ns()
         workflow, agent = self._runtime.state.begin_call(identity)
         self._remember(workflow)
-        return Call(workflow, agent, identity.agent, workflow.step, identity.final)
+        # The name predictions use, so that "(unnamed)" and "(other)" compare as what they are.
+        return Call(workflow, agent, self._runtime.state.agent_names[agent], workflow.step, identity.final)
 
     def _remember(self, workflow: Workflow) -> None:
         self._names[workflow.name_id] = workflow.name
