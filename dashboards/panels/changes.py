@@ -16,10 +16,10 @@ _COLUMNS = (
     grid.number_column("version", "Version", "version_text", width=86),
     grid.number_column("step", "Step", "step_text", width=90, tip="scheduler step at which it took effect"),
     grid.column("name", "Knob", width=140),
-    grid.column("change", "Change", minWidth=160, flex=2, tooltipField="change"),
-    grid.column("actor", "By", minWidth=90, flex=1, tooltipField="actor"),
+    grid.column("change", "Change", width=190, tooltipField="change"),
+    grid.column("actor", "By", width=110, tooltipField="actor"),
     grid.column("source", "Cause", width=96, filter=False, tip="manual, revert, expiry (not confirmed in time) or guard"),
-    grid.column("reason", "Reason", minWidth=130, flex=2, tooltipField="reason"),
+    grid.column("reason", "Reason", width=190, tooltipField="reason"),
 )
 
 
@@ -31,7 +31,7 @@ def component() -> dmc.Paper:
 def row(c: KnobChange, zone: tzinfo) -> grid.Row:
     """One change as a grid row."""
     return {
-        "id": f"{c.version}/{c.name}",
+        "id": f"{c.t.isoformat()}/{c.version}/{c.name}",
         "time": clock(c.t, zone, with_date=True),
         "version": c.version,
         "version_text": f"v{c.version}",

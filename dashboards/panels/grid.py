@@ -24,6 +24,10 @@ _PARAMS = {
 _THEME = {"function": f"themeQuartz.withPart(agGrid.colorSchemeVariable).withParams({json.dumps(_PARAMS)})"}
 
 
+#: Never display: none: a grid without a width cannot lay out its columns.
+_OUT_OF_SIGHT = {"height": 0, "overflow": "hidden", "visibility": "hidden"}
+
+
 def column(field: str, name: str, **more: Any) -> dict[str, Any]:
     """A column; `tip` becomes the header tooltip."""
     tip = more.pop("tip", None)
@@ -49,6 +53,8 @@ def frame(name: str, title: str, meaning: str, columns: Sequence[dict[str, Any]]
         columnDefs=list(columns),
         rowData=[],
         getRowId="params.data.id",
+        # Not flex columns: ag-grid keeps their rows invisible until it has measured them, and at times never does.
+        columnSize="responsiveSizeToFit",
         defaultColDef={"sortable": True, "resizable": True, "filter": True, "minWidth": 64},
         style={"height": height, "width": "100%"},
         dashGridOptions={
@@ -62,7 +68,7 @@ def frame(name: str, title: str, meaning: str, columns: Sequence[dict[str, Any]]
     return dmc.Paper(
         [
             header(name, title, meaning),
-            html.Div(grid, id=f"{name}-plot", style={"display": "none"}),
+            html.Div(grid, id=f"{name}-plot", style=_OUT_OF_SIGHT),
             html.Div("Waiting for data …", id=f"{name}-empty", className="empty", style={"minHeight": 90}),
         ],
         className="panel",
@@ -72,18 +78,17 @@ def frame(name: str, title: str, meaning: str, columns: Sequence[dict[str, Any]]
 
 def props(name: str, height: int, rows: Sequence[Row], total: int, noun: str, empty: str) -> Props:
     """What changes with the data. With no rows a sentence stands where the grid would."""
-    show, hide = {"display": "block"}, {"display": "none"}
     if not rows:
         return {
             f"{name}-summary": {"children": ""},
-            f"{name}-plot": {"style": hide},
+            f"{name}-plot": {"style": _OUT_OF_SIGHT},
             f"{name}-empty": {"children": empty, "style": {"minHeight": 90}},
             f"{name}-grid": {"rowData": []},
         }
     shown = f"{total:,} {noun}" if total <= len(rows) else f"{len(rows):,} of {total:,} {noun} shown, all in the CSV"
     return {
         f"{name}-summary": {"children": shown},
-        f"{name}-plot": {"style": show},
-        f"{name}-empty": {"style": hide},
+        f"{name}-plot": {"style": {}},
+        f"{name}-empty": {"style": {"display": "none"}},
         f"{name}-grid": {"rowData": list(rows), "style": {"height": min(height, _HEAD_PX + _ROW_PX * len(rows)), "width": "100%"}},
     }

@@ -10,18 +10,18 @@ from dashboards.panels.panel import Props, Table
 NAME = "workflows"
 HEIGHT = 300
 _COLUMNS = (
-    grid.column("workflow", "Workflow", minWidth=120, flex=2, tooltipField="workflow"),
+    grid.column("workflow", "Workflow", width=170, tooltipField="workflow"),
     grid.column("step", "Step", type="rightAligned", filter=False, width=70),
-    grid.column("agent", "Agent", minWidth=110, flex=1, tooltipField="agent"),
+    grid.column("agent", "Agent", width=120, tooltipField="agent"),
     grid.column(
         "predicted",
         "Predicted for it",
-        minWidth=140,
-        flex=1,
+        minWidth=135,
+        width=150,
         tip="what the predictor expected at this step: ✓ right, ✗ wrong",
         cellClassRules={"cell-right": "params.data.hit === true", "cell-wrong": "params.data.hit === false"},
     ),
-    grid.column("next", "Predicted next", minWidth=140, flex=1),
+    grid.column("next", "Predicted next", width=150, minWidth=135),
     grid.number_column("p", "p", "p_text", width=74, tip="probability of that agent, given the workflow goes on"),
     grid.number_column("calls", "Calls", "calls_text", width=74),
     grid.number_column("prompt", "Prompt", "prompt_text", width=84, tip="prompt tokens of all its calls"),

@@ -194,7 +194,7 @@ def test_a_grid_is_bounded_and_says_so():
 
 def test_an_empty_grid_is_a_sentence():
     props = changes.props(empty(), UTC)
-    assert props["changes-plot"]["style"] == {"display": "none"}
+    assert props["changes-plot"]["style"]["visibility"] == "hidden"
     assert props["changes-empty"]["children"] == "No knob has been changed on record."
 
 
