@@ -12,7 +12,7 @@ from dashboards.panels.panel import Props, Table
 NAME = "changes"
 HEIGHT = 200
 _COLUMNS = (
-    grid.column("time", "Time", width=178, filter=False),
+    grid.column("time", "Time", width=178, minWidth=172, filter=False),
     grid.number_column("version", "Version", "version_text", width=86),
     grid.number_column("step", "Step", "step_text", width=90, tip="scheduler step at which it took effect"),
     grid.column("name", "Knob", width=140),
