@@ -274,3 +274,17 @@ def test_vectors_of_an_empty_prediction_are_empty() -> None:
 def test_survival_is_what_ends_leave() -> None:
     prediction = Prediction(({}, {}, {}), (0.25, 0.5, 0.5))
     assert [prediction.survival(k) for k in (1, 2, 3, 4)] == [1.0, 0.75, 0.25, 0.0]
+
+
+def test_a_value_that_changes_under_an_equal_score_is_announced_and_kept() -> None:
+    state, notes, predictor = make(Prediction(({0: 0.5}, {0: 0.25}), (0.0, 0.0)), gamma=1.0, k=2)
+    node = record()
+    call(state, "w", "a", [node])
+    score = node.score
+    notes.changes.clear()
+    predictor.prediction = Prediction(({0: 0.25}, {0: 0.5}), (0.0, 0.0))
+    call(state, "w", "a", [])
+    assert node.score == score
+    assert node.value == SCORE_ONE // 4
+    assert notes.changes == [node]
+    assert not notes.falls[1:]

@@ -1,7 +1,10 @@
 """CacheState against an oracle that recomputes Eq. 1 and Eq. 2 from scratch after every step."""
 
+import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -75,6 +78,7 @@ class StateMachine(RuleBasedStateMachine):
         self.nodes: list[TreeNode] = []
         self.bounds: dict[tuple[str, NodeRecord], tuple[float, ...]] = {}
         self.expect_retired: list[tuple[str, str]] = []
+        self.retired: dict[NodeRecord, bool] = {}
         for _ in range(3):
             self._new_node(None)
 
@@ -268,9 +272,11 @@ class StateMachine(RuleBasedStateMachine):
     def workflows_are_the_ones_expected(self) -> None:
         assert {n: w.made for n, w in self.live.items()} == dict(self.state.live)
         assert [(w.name, r) for w, r, _ in self.notes.retirements] == self.expect_retired
-        for workflow, _, gone in self.notes.retirements:
-            assert not workflow.records
-            assert all(r.retired or r.anonymous or r.live for r in gone)
+        gone = {r for _, _, records in self.notes.retirements for r in records}
+        now = {n.record: n.record.retired for n in self.nodes}
+        assert gone == {r for r, retired in now.items() if retired and self.retired.get(r) is False}
+        self.retired = now
+        assert not any(w.records for w, _, _ in self.notes.retirements)
         for known in self.live.values():
             assert set(known.made.records) == set(known.touched)
             assert known.made.running == known.running
@@ -289,3 +295,39 @@ StateMachine.TestCase.settings = settings(
     max_examples=60, stateful_step_count=60, deadline=None, derandomize=True, phases=(Phase.explicit, Phase.generate)
 )
 TestStateMachine = StateMachine.TestCase
+
+
+def random_step(machine: StateMachine, rng: random.Random) -> None:
+    """One rule, weighted like a server's life: many touches, splits and ends of every kind."""
+    number = rng.randrange(500)
+    rules: list[tuple[int, Callable[[], None]]] = [
+        (6, lambda: machine.begin(name=rng.choice(NAMES), agent=rng.choice(AGENTS), final=rng.random() < 0.2)),
+        (10, lambda: machine.touch(call=number, node=rng.randrange(500)) if machine.calls else None),
+        (1, lambda: machine.touch_anonymous(node=number)),
+        (3, lambda: machine.grow(parent=number, root=rng.random() < 0.3)),
+        (2, lambda: machine.split(node=number) if len(machine.nodes) < 30 else None),
+        (2, lambda: machine.forget_leaf(node=number) if len(machine.nodes) > 8 else None),
+        (6, lambda: machine.end(call=number, final=rng.random() < 0.2) if machine.calls else None),
+        (1, lambda: machine.close(name=rng.choice(NAMES))),
+        (2, lambda: machine.tick(seconds=rng.choice((0.0, 1.0, 4.0, 9.0)))),
+        (1, lambda: machine.turn_knobs(gamma=rng.random(), k=rng.randint(1, 8))),
+    ]
+    weights, moves = zip(*rules, strict=True)
+    rng.choices(moves, weights)[0]()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_long_lives(seed: int) -> None:
+    """The same rules and checks in lives long enough for workflows to touch much and then end."""
+    machine, rng = StateMachine(), random.Random(seed)
+    machine.start(seed=seed)
+    ended_with_nodes = 0
+    for _ in range(600):
+        random_step(machine, rng)
+        ended_with_nodes += sum(bool(gone) for _, _, gone in machine.notes.retirements)
+        machine.scores_are_the_formulas()
+        machine.ancestors_never_score_below_descendants()
+        machine.every_fall_of_a_key_was_announced()
+        machine.workflows_are_the_ones_expected()
+        machine.tables_are_bounded()
+    assert ended_with_nodes > 2, "a life in which little ended shows little"

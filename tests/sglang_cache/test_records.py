@@ -6,7 +6,7 @@ import pytest
 
 from pbkv.events.wire import decode
 from pbkv.sglang.tree import LeafSet
-from tests.sglang_cache.harness import Bench
+from tests.sglang_cache.harness import FULL, Bench
 from tests.sglang_cache.moves import sequence
 from tests.sglang_cache.test_order import AGENTS, live_through
 
@@ -192,3 +192,27 @@ def test_records_follow_many_random_sequences() -> None:
             tokens[:0] = above.key.raw_token_ids().tolist()
             above = above.parent
         assert {w.name: a.agents for w, a in node.pbkv.live.items()} == did[tuple(tokens)]
+
+
+def test_who_was_chosen_but_not_evicted_is_a_candidate_again() -> None:
+    bench = Bench(plugin={}, page=1, size=256, host=None)
+    for tokens in (A, [7] * 30, [8] * 30):
+        bench.call("w", "a", tokens)
+    core, chosen = bench.core, []
+    for _ in range(2):
+        core.evict_device_start(FULL, 10_000)
+        chosen.append([core.evict_device_next_node(FULL, {FULL: 0}).node_id for _ in range(4)])
+        core.evict_device_end(FULL)
+        bench.check()
+    assert chosen[0] == chosen[1]
+    assert chosen[0][3] is None
+    assert len(set(chosen[0][:3])) == 3
+
+
+def test_a_full_host_under_write_back_drops_and_the_books_stay_right() -> None:
+    bench = Bench(plugin={}, page=1, size=256, host=1.01, write_policy="write_back")
+    for n in range(40):
+        bench.call(f"w{n}", "a", list(range(n * 1000, n * 1000 + 60)))
+        bench.check()
+    assert bench.host_free() < 60
+    bench.close()
