@@ -15,7 +15,7 @@ demo: install
 	@.venv/bin/pbkv demo $(ARGS)
 
 test: install
-	$(PY) -m pytest $(ARGS)
+	$(PY) -m pytest -n 2 --dist loadgroup $(ARGS)
 
 lint: install
 	.venv/bin/ruff check .

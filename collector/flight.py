@@ -130,9 +130,11 @@ class FlightReads(flight.FlightServerBase):
 _lingering = threading.Event()
 
 
-def leave(code: int) -> int:
-    """End the process with `code` at once when a stalled client would keep it from ending by itself; else just return `code`."""
+def leave(code: int, last_words: str = "") -> int:
+    """End the process with `code` at once when a stalled client would keep it from ending by itself, saying `last_words` on stderr; else
+    just return `code`."""
     if _lingering.is_set():
+        sys.stderr.write(f"{last_words}\n" if last_words else "")
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

@@ -32,6 +32,8 @@ class Ingest:
         self.failing = ""
         self.last_error = ""
         self.stopping = threading.Event()
+        #: Everything the pipe had until it was closed has been stored.
+        self.complete = False
         #: Per stream: last stored message, and seconds from its sending to its commit.
         self.stored: dict[Key, tuple[int, float]] = {}
         self.commit_ms: deque[float] = deque(maxlen=4096)
@@ -42,23 +44,29 @@ class Ingest:
             if not self._persist(items):
                 self.left += len(items)
                 return
+        self.complete = True
 
     def _persist(self, items: list[Item]) -> bool:
         """Commit, however often it takes; False when stopping and it still fails."""
         pause, attempts_left = _FIRST_PAUSE_S, _LAST_ATTEMPTS
-        while True:
-            try:
-                self._commit(items)
-                return True
-            except PbkvError as error:
-                self._note(str(error))
+        usable = True
+        while not (usable and self._attempt(items)):
             attempts_left -= self.stopping.is_set()
             if attempts_left <= 0:
                 return False
             if self.stopping.wait(pause):
                 time.sleep(_FIRST_PAUSE_S)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
-            self._reopen()
+            usable = self._reopen()
+        return True
+
+    def _attempt(self, items: list[Item]) -> bool:
+        try:
+            self._commit(items)
+        except PbkvError as error:
+            self._note(str(error))
+            return False
+        return True
 
     def _commit(self, items: list[Item]) -> None:
         start = time.monotonic()
@@ -72,11 +80,13 @@ class Ingest:
             if not isinstance(item, Loss) and (key := key_of(item.header)) in batch.done:
                 self.stored[key] = (batch.done[key], now - item.header.wall_ns / 1e9)
 
-    def _reopen(self) -> None:
+    def _reopen(self) -> bool:
         try:
             self._store.reopen()
         except PbkvError as error:
             self._note(str(error))
+            return False
+        return True
 
     def _note(self, text: str) -> None:
         self.failures += 1

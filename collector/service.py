@@ -65,10 +65,9 @@ class Collector:
         self.ingest.thread.join()
         self.reads.close()
         self.store.close()
-        if self.ingest.left:
-            raise PbkvError(
-                f"{self.ingest.left} messages read but not stored ({self.ingest.last_error}); they are asked for again at the next start"
-            )
+        if not self.ingest.complete:
+            left = self.ingest.left + self.pipe.depth[0]
+            raise PbkvError(f"{left} messages read but not stored ({self.ingest.last_error}); they are asked for again at the next start")
 
     def status(self) -> dict[str, Any]:
         """Counters: streams, queue, rows, commits, errors; the answer of the `status` action."""

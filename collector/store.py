@@ -27,7 +27,7 @@ class Store:
     """An open store. `commit` belongs to one thread; `cursor` may be called from any."""
 
     def __init__(self, path: Path, *, memory_limit: str = MEMORY_LIMIT) -> None:
-        """Open or create `path`. Raises UsageError: no DuckDB file, locked, newer or other schema, folder missing."""
+        """Open or create `path`. Raises UsageError: no DuckDB file, locked, newer or other schema, folder missing; PbkvError: disk full."""
         self.path = path
         self._memory_limit = memory_limit
         self._lock = threading.Lock()
@@ -37,9 +37,16 @@ class Store:
         self._db = connect(self.path, read_only=False, memory_limit=self._memory_limit)
         try:
             self._prepare()
+            self._load()
+        except duckdb.Error as error:
+            self._db.close()
+            raise PbkvError(f"database {str(self.path)!r}: cannot be opened for writing ({str(error).splitlines()[0]})") from None
         except BaseException:
             self._db.close()
             raise
+
+    def _load(self) -> None:
+        """What the file already knows of streams and names."""
         self._writer = self._db.cursor()
         self._sources: dict[Key, int] = {}
         self._names: dict[int, set[int]] = {}
@@ -77,9 +84,12 @@ class Store:
             return macros(cursor)
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        """A cursor for one query of one thread."""
+        """A cursor for one query of one thread. Raises PbkvError while the file is closed after a failed write."""
         with self._lock:
-            return self._db.cursor()
+            try:
+                return self._db.cursor()
+            except duckdb.Error:
+                raise PbkvError(f"database {str(self.path)!r} is closed after a failed write and is being opened again") from None
 
     def commit(self, items: Sequence[Item]) -> Batch:
         """Store `items` (in stream order) in one transaction. On an error nothing of them is stored and PbkvError is raised."""
@@ -114,14 +124,15 @@ class Store:
             self._roll_back()
             raise PbkvError(f"database {str(self.path)!r}: write failed ({str(error).splitlines()[0]})") from None
         finally:
-            db.unregister("incoming")
+            with contextlib.suppress(duckdb.Error):  # a failed write may have closed the connection
+                db.unregister("incoming")
 
     def _roll_back(self) -> None:
         with contextlib.suppress(duckdb.Error):  # DuckDB may have ended the transaction itself
             self._writer.execute("ROLLBACK")
 
     def reopen(self) -> None:
-        """Close and open again: DuckDB refuses all work after a failed write to its file. Raises UsageError like opening."""
+        """Close and open again: DuckDB refuses all work after a failed write to its file. Raises PbkvError like opening."""
         with self._lock:
             self._db.close()
             self._open()

@@ -36,6 +36,23 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_model(tmp_path_factory.mktemp("model") / "tiny")
 
 
+#: Folders whose tests share something that is slow to start, slowest first; each stays on one worker. Elsewhere a file does.
+_TOGETHER = ("server", "demo", "dashboards", "sglang_cache")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tell the workers of a parallel run what belongs together, and begin with what takes longest."""
+
+    def group(item: pytest.Item) -> str:
+        parts = item.path.relative_to(Path(__file__).parent).parts
+        return parts[0] if parts[0] in _TOGETHER else "/".join(parts)
+
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(group(item)))
+    items.sort(key=lambda item: _TOGETHER.index(group(item)) if group(item) in _TOGETHER else len(_TOGETHER))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """In CI a suite that was skipped has not been run: the exit status says so."""

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from collector.flight import leave
 from collector.service import DEFAULT_LISTEN, parse_listen, parse_pair, run_collector
 from console.cli.options import Json, TokenFile
 from pbkv.control.client import ControlClient, read_token
@@ -59,10 +60,13 @@ def collect(
         found = discover(url, read_token(token_file), stop.event)
         pairs += [found] if found else []
     if not stop.event.is_set():
-        status = run_collector(pairs, db, listen, None, lambda ready: _ready(ready, json_), stop.event)
+        try:
+            status = run_collector(pairs, db, listen, None, lambda ready: _ready(ready, json_), stop.event)
+        except PbkvError as error:
+            leave(error.exit_code, str(error))
+            raise
         _finished(status, json_)
-    if stop.interrupted:
-        raise typer.Exit(130)
+    raise typer.Exit(leave(130 if stop.interrupted else 0))
 
 
 def discover(url: str, token: str | None, stop: threading.Event) -> tuple[str, str] | None:

@@ -205,10 +205,12 @@ def test_a_full_disk_is_shown_and_nothing_is_lost_once_there_is_room(tmp_path: P
 def test_stopping_while_the_disk_is_full_says_so_and_the_next_start_repairs_it(tmp_path: Path):
     db = tmp_path / "events.duckdb"
     fill(db, seconds=2, epoch=1)
-    limit = db.stat().st_size + 300_000
     with Counting(speed=60, seed=5) as producer:
         pairs = [(producer.endpoint, producer.replay_endpoint)]
-        with CollectorProcess(pairs, db, prefix=["prlimit", f"--fsize={limit}:unlimited"]) as collector:
+        with CollectorProcess(pairs, db) as collector:
+            eventually(lambda: collector.stored(producer.writer.epoch) > 20, "messages are stored")
+            # From now on no write to a file succeeds, whatever DuckDB frees meanwhile.
+            subprocess.run(["prlimit", "--pid", str(collector.process.pid), "--fsize=1:unlimited"], check=True)
             with collector.reader() as reader:
                 eventually(lambda: reader.status()["failing"], "the failure is shown")
             code, _, err = collector.stop()

@@ -92,8 +92,11 @@ def test_parts_end_when_the_demo_itself_is_killed(tmp_path: Path) -> None:
     until(lambda: gone(pid), "orphan ends")
 
 
-def test_interrupts_wait_for_the_block_and_children_do_not_inherit_that(tmp_path: Path) -> None:
+def test_interrupts_wait_for_the_block_and_children_do_not_inherit_that(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     codes: list[int | None] = []
+    # What a shell's background jobs start with ignores the signal; here it must do what it does in a terminal.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     with pytest.raises(KeyboardInterrupt), uninterrupted():  # noqa: PT012 - what must not be interrupted is the whole block
         signal.raise_signal(signal.SIGINT)
         child = shell("echo ready; while :; do sleep 0.1; done", tmp_path)
