@@ -45,8 +45,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tell the workers of a parallel run what belongs together, and begin with what takes longest."""
 
     def group(item: pytest.Item) -> str:
-        parts = item.path.relative_to(Path(__file__).parent).parts
-        return parts[0] if parts[0] in _TOGETHER else "/".join(parts)
+        folder = item.path.parent.name
+        return folder if folder in _TOGETHER else str(item.path)
 
     for item in items:
         item.add_marker(pytest.mark.xdist_group(group(item)))
