@@ -1,7 +1,7 @@
 """Cost of an event on the scheduler thread, ns of that thread's CPU time per event, best of several rounds.
 
     python -m tests.benchmarks.bench_writer [--quick] [--json]
-    -> {"enabled_ns", "disabled_ns", "no_subscriber_ns", "stopped_collector_ns", "flush_us", "slowest_step_ms", ...}
+    -> {"enabled_ns", "disabled_ns", "pack_into_alone_ns", "ratio_to_pack_into", "no_subscriber_ns", "stopped_collector_ns", ...}
 
 An event is an `eviction` record; a step is 20 of them and one flush. `enabled` has a collector that keeps up, `stopped_collector` one
 that is suspended (SIGSTOP) with its buffers full, `disabled` is the test for an emitter that is None. The loop itself is taken off.
@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pbkv.events.publisher import Publisher
+from pbkv.events.schema import BY_NAME
 from pbkv.events.writer import Emit, EventWriter
 from tests.support.collector import CollectorProcess, eventually
 
@@ -58,6 +59,18 @@ class Measurement:
 
     def disabled(self) -> float:
         return best(lambda: steps(None, self.steps), EVENTS * self.steps, self.rounds) - self.loop_ns
+
+    def floor(self) -> float:
+        """What Python asks for packing the same record into a buffer, with nothing around it: no emitter of this kind can be cheaper."""
+        struct = BY_NAME["eviction"].struct
+        pack_into, buffer = struct.pack_into, bytearray(struct.size)
+
+        def work() -> None:
+            for n in range(self.steps):
+                for _ in range(EVENTS):
+                    pack_into(buffer, 0, n, n, 512, 1, 2, 1, 0.25, 1500.0, 300.0, 3, 40, 900, 7)
+
+        return best(work, EVENTS * self.steps, self.rounds) - self.loop_ns
 
     def enabled(self, writer: EventWriter) -> dict[str, float]:
         """ns per event, us per flush, and the slowest step in wall-clock ms."""
@@ -105,7 +118,7 @@ def collected(folder: Path, *, suspended: bool):
 def run(quick: bool) -> dict[str, float]:
     """All four cases; numbers as printed."""
     measure = Measurement(quick)
-    result: dict[str, float] = {"disabled_ns": measure.disabled()}
+    result: dict[str, float] = {"disabled_ns": measure.disabled(), "pack_into_alone_ns": measure.floor()}
     publisher = Publisher("tcp://127.0.0.1:*", "tcp://127.0.0.1:*")
     writer = EventWriter("bench", publisher)
     publisher.start(writer.heartbeat, writer.names_message)
@@ -119,6 +132,7 @@ def run(quick: bool) -> dict[str, float]:
             result["dropped_while_stopped"] = writer.dropped
     result |= {
         "enabled_ns": enabled["ns"], "flush_us": enabled["flush_us"], "slowest_step_ms": enabled["slowest_ms"],
+        "ratio_to_pack_into": enabled["ns"] / result["pack_into_alone_ns"],
         "stopped_collector_ns": stopped["ns"], "stopped_flush_us": stopped["flush_us"], "stopped_slowest_step_ms": stopped["slowest_ms"],
     }
     return {name: round(value, 2) for name, value in result.items()}
