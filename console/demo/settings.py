@@ -1,10 +1,13 @@
 """What one demo runs: sizes chosen so that eviction, retirement, host hits and prefetches all happen within a minute."""
 
 import json
+import random
 import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from pbkv.errors import PbkvError
 
 #: Context of the served model, tokens (= bytes with the tiny model).
 CONTEXT = 2048
@@ -22,18 +25,27 @@ DECODE_STEP_S = 0.01
 #: Knobs that differ from their defaults, so that a minute shows what an hour would.
 KNOBS: dict[str, float] = {"retire_idle_s": 12.0, "score_snapshot_s": 2.0}
 SERVER_NAME = "demo"
+#: Where ports are looked for; Linux gives outgoing connections ports from 32768 on.
+PORTS = range(20_000, 32_000)
 MODEL_NAME = "pbkv-tiny"
 
 
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for s in sockets:
-            s.bind(("127.0.0.1", 0))
-        return [int(s.getsockname()[1]) for s in sockets]
-    finally:
-        for s in sockets:
-            s.close()
+def free_ports(count: int) -> list[int]:
+    """Different TCP ports of 127.0.0.1, free a moment ago and below the range the system gives to outgoing connections: a server may take
+    a minute until it binds its port, and any connection made meanwhile could have been given an ephemeral one.
+    """
+    found: list[int] = []
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise PbkvError(f"demo: fewer than {count} free ports from {PORTS.start} to {PORTS.stop - 1}; end what holds them")
 
 
 @dataclass(frozen=True)
@@ -48,7 +60,7 @@ class Ports:
 
     @classmethod
     def choose(cls) -> "Ports":
-        return cls(*_free_ports(5))
+        return cls(*free_ports(5))
 
 
 @dataclass(frozen=True)
