@@ -2,18 +2,7 @@
 
 from datetime import UTC, datetime, tzinfo
 
-UNKNOWN = "–"
-_SUFFIXES = ("", "k", "M", "G", "T", "P", "E")
-_SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-
-
-def _scaled(value: float, base: float, names: tuple[str, ...]) -> tuple[float, str]:
-    magnitude = 0
-    # 999.5 would print as "1000": scale on what will be shown, not on what is stored.
-    while abs(value) >= base - 0.5 and magnitude < len(names) - 1:
-        value /= base
-        magnitude += 1
-    return value, names[magnitude]
+from collector.views.scale import COUNTS, SIZES, UNKNOWN, scaled
 
 
 def _digits(value: float) -> str:
@@ -24,14 +13,14 @@ def _digits(value: float) -> str:
 
 def count(value: float) -> str:
     """A count or a number of tokens: 950, 12.3k, 4.1M."""
-    scaled, suffix = _scaled(value, 1000, _SUFFIXES)
-    return f"{scaled:.0f}" if not suffix else _digits(scaled) + suffix
+    shown, suffix = scaled(value, 1000, COUNTS)
+    return f"{shown:.0f}" if not suffix else _digits(shown) + suffix
 
 
 def size(value: float) -> str:
     """Bytes: 640 B, 1.2 MiB."""
-    scaled, unit = _scaled(value, 1024, _SIZES)
-    return f"{scaled:.0f} B" if unit == "B" else f"{_digits(scaled)} {unit}"
+    shown, unit = scaled(value, 1024, SIZES)
+    return f"{shown:.0f} B" if unit == "B" else f"{_digits(shown)} {unit}"
 
 
 def percent(share: float | None) -> str:

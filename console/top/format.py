@@ -1,17 +1,6 @@
 """Numbers for narrow columns: 950, 12.3k, 1.2 MiB, 34 ms, 71%. Unknown is an en dash."""
 
-UNKNOWN = "–"
-_SUFFIXES = ("", "k", "M", "G", "T", "P", "E")
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-
-
-def _scale(value: float, base: float, names: tuple[str, ...]) -> tuple[float, str]:
-    place = 0
-    # 999.6 would print as "1000": scale by what will be shown.
-    while abs(value) >= base - 0.5 and place < len(names) - 1:
-        value /= base
-        place += 1
-    return value, names[place]
+from collector.views.scale import COUNTS, SIZES, UNKNOWN, scaled
 
 
 def _digits(value: float) -> str:
@@ -20,20 +9,20 @@ def _digits(value: float) -> str:
 
 def count(value: float) -> str:
     """A count or a number of tokens: 950, 12.3k, 4.1M."""
-    scaled, suffix = _scale(value, 1000, _SUFFIXES)
-    return _digits(scaled) + suffix if suffix else f"{scaled:.0f}"
+    shown, suffix = scaled(value, 1000, COUNTS)
+    return _digits(shown) + suffix if suffix else f"{shown:.0f}"
 
 
 def brief(value: float) -> str:
     """The same in at most four characters: 950, 1.2k, 12k, 4.1M."""
-    scaled, suffix = _scale(value, 1000, _SUFFIXES)
-    return f"{scaled:.1f}{suffix}" if suffix and abs(scaled) < 9.95 else f"{scaled:.0f}{suffix}"
+    shown, suffix = scaled(value, 1000, COUNTS)
+    return f"{shown:.1f}{suffix}" if suffix and abs(shown) < 9.95 else f"{shown:.0f}{suffix}"
 
 
 def size(value: float) -> str:
     """Bytes: 640 B, 1.2 MiB."""
-    scaled, unit = _scale(value, 1024, _UNITS)
-    return f"{scaled:.0f} B" if unit == "B" else f"{_digits(scaled)} {unit}"
+    shown, unit = scaled(value, 1024, SIZES)
+    return f"{shown:.0f} B" if unit == "B" else f"{_digits(shown)} {unit}"
 
 
 def percent(share: float | None) -> str:
