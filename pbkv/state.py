@@ -9,7 +9,7 @@ from typing import Protocol
 
 from pbkv.identity import CallIdentity
 from pbkv.knobs import KnobSet
-from pbkv.predictor.base import END, Prediction, Predictor
+from pbkv.predictor.base import END, Moment, Prediction, Predictor
 from pbkv.record import Access, NodeRecord
 from pbkv.score import dot, next_vector, reuse_vector
 from pbkv.workflow import Workflow
@@ -67,7 +67,7 @@ class CacheState:
         """A call starts its prefill: learn the transition, predict what follows. Returns its workflow and agent id."""
         workflow = self.live.get(identity.workflow) or self._start(identity.workflow)
         agent = self.agent_id(identity.agent)
-        self.predictor.observe(workflow.path[-1] if workflow.path else None, agent)
+        self.predictor.observe(workflow.path, agent)
         workflow.path.append(agent)
         if len(workflow.path) > MAX_PATH:
             del workflow.path[0]
@@ -76,7 +76,8 @@ class CacheState:
         workflow.last_call = self.now
         self.live.move_to_end(workflow.name)
         # After a call that says it is the last there is nothing to predict: its nodes are not expected to be read again.
-        self._set_prediction(workflow, Prediction() if identity.final else self.predictor.predict(workflow.path))
+        moment = Moment(workflow.name, workflow.path, workflow.calls)
+        self._set_prediction(workflow, Prediction() if identity.final else self.predictor.predict(moment))
         self.listener.predicted(workflow)
         return workflow, agent
 
@@ -146,7 +147,7 @@ class CacheState:
         workflow.ended = reason
         self.live.pop(workflow.name, None)
         if workflow.path and reason != "aborted":
-            self.predictor.observe(workflow.path[-1], END)
+            self.predictor.observe(workflow.path, END)
         gone: list[NodeRecord] = []
         for record in workflow.records:
             access = record.live.pop(workflow)

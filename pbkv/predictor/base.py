@@ -1,5 +1,6 @@
 """The protocol of predictors, and what a prediction is."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,15 +22,28 @@ class Prediction:
         return max(0.0, 1.0 - sum(self.ends[: k - 1]))
 
 
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What is known when a prediction is made. There are two: at the prefill of the newest call, and once more when it has ended."""
+
+    workflow: str  #: name of the workflow
+    path: Sequence[int]  #: agents called so far, newest last, bounded
+    calls: int  #: calls so far, also those no longer in `path`
+    reply: bool = False  #: the newest call has ended
+    text: object = None  #: text signal of the newest output that is known, a vector; None = there is none
+
+
 class Predictor(Protocol):
     """Agents are ids. `version` goes into events, so that accuracy can be told apart by predictor."""
 
     version: int
+    #: Wants to predict again when a call has ended.
+    at_reply: bool
 
-    def observe(self, previous: int | None, agent: int) -> None:
-        """Learn one transition; `agent` may be END, `previous` None at the first step."""
+    def observe(self, path: Sequence[int], agent: int) -> None:
+        """Learn that `agent`, or END, came after the agents of `path` (newest last; empty at the first step)."""
         ...
 
-    def predict(self, path: list[int]) -> Prediction:
-        """What follows the agents called so far (newest last), for K_MAX steps."""
+    def predict(self, moment: Moment) -> Prediction:
+        """What follows, for K_MAX steps."""
         ...

@@ -1,9 +1,10 @@
 """Online first-order Markov predictor: counts transitions as they happen, usable from the first call on."""
 
 import heapq
+from collections.abc import Sequence
 
 from pbkv.knobs import K_MAX
-from pbkv.predictor.base import END, Prediction
+from pbkv.predictor.base import END, Moment, Prediction
 
 #: Weight of the overall agent distribution beside the counts of the current agent.
 PRIOR = 1.0
@@ -21,6 +22,7 @@ class OnlineMarkov:
     """
 
     version = 1
+    at_reply = False  # what a call said tells it nothing
 
     def __init__(self) -> None:
         self._counts: dict[int, dict[int, int]] = {}
@@ -28,10 +30,11 @@ class OnlineMarkov:
         self._share: dict[int, int] = {}
         self._seen = 0
 
-    def observe(self, previous: int | None, agent: int) -> None:
+    def observe(self, path: Sequence[int], agent: int) -> None:
         """Count one transition. The first agent of a workflow has no predecessor and tells nothing about successors."""
-        if previous is None:
+        if not path:
             return
+        previous = path[-1]
         row = self._counts.get(previous)
         if row is None:
             if len(self._counts) >= MAX_AGENTS:
@@ -44,11 +47,11 @@ class OnlineMarkov:
         self._share[agent] = self._share.get(agent, 0) + 1
         self._seen += 1
 
-    def predict(self, path: list[int]) -> Prediction:
+    def predict(self, moment: Moment) -> Prediction:
         """Walk K_MAX steps from the current agent; nothing observed yet gives an empty prediction."""
-        if not self._seen or not path:
+        if not self._seen or not moment.path:
             return Prediction()
-        state = {path[-1]: 1.0}
+        state = {moment.path[-1]: 1.0}
         dropped = 0.0
         visits: list[dict[int, float]] = []
         ends: list[float] = []

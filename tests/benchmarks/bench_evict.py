@@ -67,7 +67,7 @@ def give_scores(bench: Bench) -> None:
     """Each leaf belongs to one of WORKFLOWS live workflows and one of AGENTS agents, which call each other in a fixed mix."""
     rng, state = random.Random(1), bench.runtime.state
     for _ in range(5_000):
-        bench.runtime.predictor.observe(rng.randrange(AGENTS), min(rng.randrange(AGENTS), rng.randrange(AGENTS)))
+        bench.runtime.predictor.observe([rng.randrange(AGENTS)], min(rng.randrange(AGENTS), rng.randrange(AGENTS)))
     calls = []
     for n in range(WORKFLOWS):
         workflow, agent = state.begin_call(CallIdentity(f"w{n}", f"agent {rng.randrange(AGENTS)}"))

@@ -2,9 +2,10 @@
 
 import itertools
 import random
+from collections.abc import Sequence
 
 from pbkv.knobs import K_MAX
-from pbkv.predictor.base import Prediction
+from pbkv.predictor.base import Moment, Prediction
 from pbkv.record import NodeRecord
 from pbkv.workflow import Workflow
 
@@ -33,16 +34,17 @@ class Scripted:
     """Predicts whatever a seeded generator says, END included, and remembers what it said and saw."""
 
     version = 7
+    at_reply = False
 
     def __init__(self, seed: int = 0) -> None:
         self._rng = random.Random(seed)
         self.seen: list[tuple[int | None, int]] = []
         self.last = Prediction()
 
-    def observe(self, previous: int | None, agent: int) -> None:
-        self.seen.append((previous, agent))
+    def observe(self, path: Sequence[int], agent: int) -> None:
+        self.seen.append((path[-1] if path else None, agent))
 
-    def predict(self, path: list[int]) -> Prediction:
+    def predict(self, moment: Moment) -> Prediction:
         visits, ends, left = [], [], 1.0
         for _ in range(self._rng.choice((0, K_MAX))):
             weights = [self._rng.random() ** 3 for _ in range(5)]

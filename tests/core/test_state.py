@@ -5,7 +5,7 @@ import pytest
 from pbkv import state as state_module
 from pbkv.identity import CallIdentity
 from pbkv.knobs import K_MAX, KnobSet
-from pbkv.predictor.base import END, Prediction
+from pbkv.predictor.base import END, Moment, Prediction
 from pbkv.record import SCORE_ONE, NodeRecord
 from pbkv.score import next_vector, reuse_vector
 from pbkv.state import MAX_PATH, CacheState
@@ -19,7 +19,7 @@ class Fixed(Scripted):
         super().__init__()
         self.prediction = prediction
 
-    def predict(self, path: list[int]) -> Prediction:
+    def predict(self, moment: Moment) -> Prediction:
         return self.prediction
 
 

@@ -36,7 +36,7 @@ def test_the_knobs_are_described(bench: Bench) -> None:
 
 def test_a_change_takes_effect_at_the_step_it_names(bench: Bench) -> None:
     for _ in range(9):
-        bench.runtime.predictor.observe(0, 0)
+        bench.runtime.predictor.observe([0], 0)
     bench.call("w", "a", A)
     (record,) = bench.records(A)
     bench.runtime.step = 42

@@ -23,7 +23,7 @@ def bench_with(**options: Any) -> Bench:
     """A cache whose predictor knows that every agent is followed by itself, so that what a live workflow used is wanted again."""
     bench = Bench(**{"plugin": {}, "page": 4, "size": SIZE, "host": 2.0, "observe": True, **options})
     for _ in range(30):
-        bench.runtime.predictor.observe(0, 0)
+        bench.runtime.predictor.observe([0], 0)
     return bench
 
 
