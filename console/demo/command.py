@@ -25,7 +25,7 @@ ENGINES = ("sglang",)
 
 def demo(
     engine: Annotated[str, typer.Option(metavar="NAME", help="Engine to run: sglang (a real server on CPU, tiny model).")] = "sglang",
-    workload: Annotated[str, typer.Option(metavar="NAME", help="Workflows to play: hover or swebench.")] = "hover",
+    workload: Annotated[str, typer.Option(metavar="NAME", help="Workflows to play: hover, swebench or financebench.")] = "hover",
     trace: Annotated[Path | None, typer.Option(metavar="PATH", help="Play recorded conversations: a folder or one .json file.")] = None,
     db: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep the events in this .duckdb file.")] = None,
     web: Annotated[bool, typer.Option("--web", help="Serve the web page instead of opening the terminal app.")] = False,

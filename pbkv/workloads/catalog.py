@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 from pbkv.errors import UsageError
 from pbkv.workloads.base import Workload
+from pbkv.workloads.financebench import FinanceBench
 from pbkv.workloads.hover import Hover
 from pbkv.workloads.swebench import SweBench
 
-WORKLOADS: dict[str, Callable[[int, int, float], Workload]] = {"hover": Hover, "swebench": SweBench}
+WORKLOADS: dict[str, Callable[[int, int, float], Workload]] = {"hover": Hover, "swebench": SweBench, "financebench": FinanceBench}
 
 
 def make_workload(name: str, *, seed: int = 0, limit: int = 2048, pace: float = 1.0) -> Workload:

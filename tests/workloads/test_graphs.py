@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from pbkv.errors import UsageError
-from pbkv.workloads import hover, swebench
+from pbkv.workloads import financebench, hover, swebench
 from pbkv.workloads.base import Call, Play, Workload
 from pbkv.workloads.catalog import WORKLOADS, make_workload
 from pbkv.workloads.conversation import size
@@ -86,6 +86,16 @@ def test_swebench_loops_until_the_tests_pass() -> None:
     assert all(b == "Executor" for w in workflows for a, b in itertools.pairwise(w) if a == "Editor")
 
 
+def test_financebench_is_a_chain_that_may_be_walked_again() -> None:
+    chain = list(financebench.AGENTS)
+    for calls in some(financebench.FinanceBench(), 60):
+        agents = [c.agent for c in calls]
+        assert agents == (chain * 3)[: len(agents)]
+        assert len(agents) % len(chain) == (0 if calls[-1].final else len(chain) - 1)
+    rounds = Counter(len(calls) // len(chain) for calls in some(financebench.FinanceBench(), 60) if calls[-1].final)
+    assert set(rounds) == {1, 2, 3}
+
+
 def test_unknown_workload_names_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="workload 'chess': no such workload; expected one of hover, swebench"):
+    with pytest.raises(UsageError, match="workload 'chess': no such workload; expected one of hover, swebench, financebench"):
         make_workload("chess")
