@@ -142,3 +142,53 @@ def test_what_is_kept_are_the_likeliest() -> None:
     visits = predictor.predict(after([0])).visits[0]
     assert len(visits) == BEAM
     assert list(visits)[:2] == [1, 2]
+
+
+@pytest.mark.parametrize("agents", [4, 20])
+def test_a_kept_walk_knows_four_fifths_of_its_agent_and_half_of_all(agents: int) -> None:
+    """The answer is always one that a fresh look gave at an earlier moment, and that moment is near enough."""
+    rng, predictor, path = random.Random(7), OnlineMarkov(), [0]
+    made: dict[int, tuple[Prediction, int, int]] = {}
+    kept = 0
+    for _ in range(3000):
+        follower = min(rng.randrange(agents), rng.randrange(agents))
+        predictor.observe(path, follower)
+        path = [follower]
+        total, seen = predictor._totals.get(follower, 0), predictor._seen
+        prediction = predictor.predict(after(path))
+        key = follower if total else END
+        if key not in made or made[key][0] is not prediction:
+            made[key] = (prediction, total, seen)
+            assert prediction == predictor._walk(follower)
+        kept += made[key][2] < seen
+        assert total == made[key][1] or total * 4 < made[key][1] * 5
+        assert seen < 2 * made[key][2]
+    assert kept > 1500
+
+
+def test_the_number_of_walks_grows_with_the_logarithm(monkeypatch: pytest.MonkeyPatch) -> None:
+    walks = 0
+    walk = OnlineMarkov._walk
+
+    def counted(self: OnlineMarkov, agent: int) -> Prediction:
+        nonlocal walks
+        walks += 1
+        return walk(self, agent)
+
+    monkeypatch.setattr(OnlineMarkov, "_walk", counted)
+    rng, predictor, path = random.Random(7), OnlineMarkov(), [0]
+    for n in range(1, 40_001):
+        predictor.observe(path, follower := rng.randrange(4))
+        path = [follower]
+        predictor.predict(after(path))
+        if n == 4_000:
+            early = walks
+    assert walks - early < early < 400
+
+
+def test_agents_that_nothing_follows_share_one_walk() -> None:
+    predictor = learned([(0, 1)] * 4)
+    assert predictor.predict(after([8])) is predictor.predict(after([9]))
+    for n in range(10, 5000):
+        predictor.predict(after([n]))
+    assert len(predictor._walks) == 1
