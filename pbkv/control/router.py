@@ -12,7 +12,7 @@ from pbkv.control.models import Confirm, KnobPatch
 from pbkv.errors import PbkvError, StaleVersion, UsageError
 from pbkv.events.schema import manifest
 
-#: Largest request body that is read, bytes.
+#: Largest body of a control request that is read, bytes.
 MAX_BODY = 64 << 10
 
 
@@ -33,7 +33,9 @@ class ControlBackend(Protocol):
 Auth = Annotated[str | None, Header()]
 
 
-class _Refused(Exception):
+class Refused(Exception):
+    """A request that is answered with an error status before it is looked into."""
+
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
         self.status = status
@@ -43,15 +45,22 @@ def _error(status: int, text: str) -> JSONResponse:
     return JSONResponse({"error": text}, status)
 
 
-async def _body(request: Request) -> bytes:
-    if int(request.headers.get("content-length") or 0) > MAX_BODY:
-        raise _Refused(413, f"body: expected at most {MAX_BODY} bytes")
-    body = b""
+async def read_body(request: Request, limit: int = MAX_BODY) -> bytes:
+    """The request's body. Raises Refused as soon as it is longer than `limit` bytes, whether or not it says its length."""
+    if int(request.headers.get("content-length") or 0) > limit:
+        raise Refused(413, f"body: expected at most {limit} bytes")
+    body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > MAX_BODY:
-            raise _Refused(413, f"body: expected at most {MAX_BODY} bytes")
-    return body
+        if len(body) > limit:
+            raise Refused(413, f"body: expected at most {limit} bytes")
+    return bytes(body)
+
+
+def what_is_wrong(error: ValidationError) -> str:
+    """The first complaint about a body, as one sentence that names the field."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    return f"{'.'.join(str(part) for part in first['loc']) or 'body'}: {first['msg']}"
 
 
 def control_router(backend: ControlBackend, token: str | None) -> APIRouter:
@@ -60,9 +69,9 @@ def control_router(backend: ControlBackend, token: str | None) -> APIRouter:
         if token is None:
             return
         if authorization is None:
-            raise _Refused(401, "authorization: expected 'Bearer TOKEN'; name the token with --token-file or PBKV_TOKEN")
+            raise Refused(401, "authorization: expected 'Bearer TOKEN'; name the token with --token-file or PBKV_TOKEN")
         if not hmac.compare_digest(authorization.encode(), f"Bearer {token}".encode()):
-            raise _Refused(403, "authorization: the token is not this server's")
+            raise Refused(403, "authorization: the token is not this server's")
 
     router = APIRouter(prefix="/pbkv")
 
@@ -70,12 +79,10 @@ def control_router(backend: ControlBackend, token: str | None) -> APIRouter:
         try:
             check(authorization)
             return JSONResponse(await call())
-        except _Refused as error:
+        except Refused as error:
             return _error(error.status, str(error))
         except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False)[0]
-            where = ".".join(str(part) for part in first["loc"]) or "body"
-            return _error(422, f"{where}: {first['msg']}")
+            return _error(422, what_is_wrong(error))
         except StaleVersion as error:
             return _error(409, str(error))
         except UsageError as error:
@@ -90,14 +97,14 @@ def control_router(backend: ControlBackend, token: str | None) -> APIRouter:
     @router.patch("/knobs")
     async def patch(request: Request, authorization: Auth = None) -> JSONResponse:
         async def run() -> Any:
-            return await backend.patch(KnobPatch.model_validate_json(await _body(request)))
+            return await backend.patch(KnobPatch.model_validate_json(await read_body(request)))
 
         return await answer(run, authorization)
 
     @router.post("/knobs/confirm")
     async def confirm(request: Request, authorization: Auth = None) -> JSONResponse:
         async def run() -> Any:
-            return await backend.confirm(Confirm.model_validate_json(await _body(request)).version)
+            return await backend.confirm(Confirm.model_validate_json(await read_body(request)).version)
 
         return await answer(run, authorization)
 

@@ -1,12 +1,12 @@
 """The HTTP side, in the process that runs SGLang's web server: mounts the control router, drives the clock, cleans identities."""
 
 import asyncio
-import ipaddress
 import json
 import logging
 import time
 from typing import Any, cast
 
+from pbkv.control.access import require_token
 from pbkv.control.models import KnobPatch
 from pbkv.control.router import control_router
 from pbkv.errors import PbkvError, StaleVersion, UsageError
@@ -60,16 +60,8 @@ class SchedulerBackend:
 def mount(app: Any, tokenizer_manager: Any, config: PluginConfig, host: str) -> None:
     """Add /pbkv to SGLang's app. Off loopback a token is required: anyone who reaches the port could change the knobs."""
     token = config.token()
-    if token is None and not _is_loopback(host):
-        raise UsageError(f"--host {host} is not loopback: set token_file in the PBKV_CONFIG file, or bind 127.0.0.1")
+    require_token(host, token, "PBKV_CONFIG")
     app.include_router(control_router(SchedulerBackend(tokenizer_manager), token))
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def start_clock(tokenizer_manager: Any) -> None:
