@@ -82,31 +82,32 @@ class Generator:
         rng = Random(f"{name} sizes")
         path = list(walk(process, Random(f"{name} path")))
         says_so = Random(f"{name} end").random() >= self.abandoned
-        opening = Segment(content_key(name, "opening"), _tokens(rng, self.opening_tokens, self.size_sigma))
+        opening = Segment(content_key(name, "opening"), draw_tokens(rng, self.opening_tokens, self.size_sigma))
         layout = make_layout(self.layout, opening, Segment(content_key(self.name, "system"), self.system_tokens))
         calls: list[TokenCall] = []
         delay = 0.0
         for n, agent in enumerate(path):
             call = self._call(name, n, agent, roster[agent], layout, rng, delay, says_so and n == len(path) - 1)
             calls.append(call)
-            delay = _draw(rng, roster[agent].tool_s * self.delay_scale, self.delay_sigma)
+            delay = draw(rng, roster[agent].tool_s * self.delay_scale, self.delay_sigma)
         return TokenWorkflow(name, tuple(calls))
 
     def _call(
         self, name: str, n: int, agent: str, profile: Profile, layout: Layout, rng: Random, delay: float, final: bool
     ) -> TokenCall:
-        news = Segment(content_key(name, "news", n), _tokens(rng, profile.news, self.size_sigma))
-        output = Segment(content_key(name, "output", n), _tokens(rng, profile.output * self.output_scale, self.size_sigma))
+        news = Segment(content_key(name, "news", n), draw_tokens(rng, profile.news, self.size_sigma))
+        output = Segment(content_key(name, "output", n), draw_tokens(rng, profile.output * self.output_scale, self.size_sigma))
         prompt = layout.prompt(agent, Segment(content_key(self.name, "agent", agent), profile.prompt), news)
         layout.replied(agent, news, output)
         return TokenCall(agent, prompt, output, delay, final)
 
 
-def _draw(rng: Random, mean: float, sigma: float) -> float:
+def draw(rng: Random, mean: float, sigma: float) -> float:
     """Log-normal with that mean, cut at LONGEST times it."""
     z = rng.gauss(0.0, 1.0)
     return min(mean * math.exp(sigma * z - sigma * sigma / 2), LONGEST * mean)
 
 
-def _tokens(rng: Random, mean: float, sigma: float) -> int:
-    return max(1, round(_draw(rng, mean, sigma)))
+def draw_tokens(rng: Random, mean: float, sigma: float) -> int:
+    """The same in whole tokens, at least one."""
+    return max(1, round(draw(rng, mean, sigma)))

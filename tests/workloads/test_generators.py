@@ -134,7 +134,8 @@ def test_agent_prompts_are_shared_between_workflows_and_all_else_is_not() -> Non
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("layout", "ring"), ("output_scale", -1.0), ("delay_scale", float("nan")), ("size_sigma", 1e9), ("abandoned", -0.1)]
+    ("field", "value"),
+    [("layout", "ring"), ("output_scale", -1.0), ("delay_scale", float("nan")), ("size_sigma", 1e9), ("abandoned", -0.1)],
 )
 def test_a_bad_parameter_is_named(field: str, value: object) -> None:
     with pytest.raises(UsageError, match=field):

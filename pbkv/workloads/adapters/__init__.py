@@ -1,0 +1,1 @@
+"""Recorded traces as token-level workloads, one file format each."""
