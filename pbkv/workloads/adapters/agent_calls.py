@@ -68,7 +68,7 @@ def _entries(file: Path) -> Iterator[object]:
     import pyarrow.parquet as pq
 
     reader = cast(Any, pq)
-    raw = pa.BufferReader(read_bytes(file))
+    raw = cast(Any, pa).BufferReader(read_bytes(file))
     try:
         table = reader.ParquetFile(raw)
         names = table.schema_arrow.names
