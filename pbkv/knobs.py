@@ -56,8 +56,9 @@ class Knob:
         return f"{kind} from {self.minimum:g} to {self.maximum:g}" + (f" ({self.unit})" if self.unit else "")
 
 
-POLICIES = ("lru", "lae", "he")
-PREFETCH_MODES = ("off", "conservative")
+POLICIES = ("lru", "lae", "session_lae", "kvflow", "kvflow_all", "he", "first_use")
+PREFETCH_MODES = ("off", "conservative", "aggressive")
+HOST_ORDERS = ("recency", "score")
 
 KNOBS: dict[str, Knob] = {
     k.name: k
@@ -68,10 +69,17 @@ KNOBS: dict[str, Knob] = {
             "prefetch_budget", 64 << 20, "bytes per decode step", "most bytes prefetched in one pure-decode step; 0 = off",
             0, 1 << 40, integer=True,
         ),
-        Knob("policy", "he", "", "eviction order: lru, lae (retired first), he (retired first, then reuse score)", choices=POLICIES),
         Knob(
-            "prefetch", "conservative", "", "prefetch from host memory: off, or only into free and retired room in pure-decode steps",
-            choices=PREFETCH_MODES,
+            "policy", "he", "", "eviction order: lru, lae (retired first), he (the paper's reuse score), first_use (expected first use), "
+            "baselines session_lae, kvflow, kvflow_all", choices=POLICIES,
+        ),
+        Knob(
+            "host_order", "recency", "", "host-tier victims: recency (retired first, then least recently used) or the policy's own score",
+            choices=HOST_ORDERS,
+        ),
+        Knob(
+            "prefetch", "conservative", "", "prefetch from host memory in pure-decode steps: off, conservative (only into free and dead "
+            "room), aggressive (also in place of what is less likely to be read next)", choices=PREFETCH_MODES,
         ),
         Knob("retire_idle_s", 600.0, "s", "a workflow without a call for this long is retired", 1.0, 86_400.0),
         Knob("score_snapshot_s", 5.0, "s", "time between snapshots of all node scores in the event stream", 0.5, 3600.0),

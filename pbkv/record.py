@@ -9,6 +9,9 @@ if TYPE_CHECKING:
 #: recomputation would give, and is the same on every rank.
 SCORE_ONE = 1 << 40
 
+#: What a node was when a workflow first touched it: there already, or written by its call as prompt or as output.
+SHARED, PROMPT, OUTPUT = 0, 1, 2
+
 
 class TreeNode(Protocol):
     """The one thing a record reads from its node: a logical clock that only grows."""
@@ -17,25 +20,38 @@ class TreeNode(Protocol):
 
 
 class Access:
-    """Which agents of one live workflow have accessed a node (A_w(c)), and what that adds to the node's score and value."""
+    """The common history of some nodes in one live workflow, and what it adds to their scores.
 
-    __slots__ = ("agents", "score", "value")
+    `agents` maps the agents that have accessed the nodes (A_w(c) of the paper) to the call that did so last. Nodes with the same history
+    share one Access, so a new prediction costs as much as there are histories, not nodes.
+    """
 
-    def __init__(self, agents: set[int], score: int = 0, value: int = 0) -> None:
-        self.agents = agents
-        self.score = score
-        self.value = value
+    __slots__ = ("agents", "creator", "first", "kind", "last", "records", "score", "value")
+
+    def __init__(self, creator: int, kind: int, call: int) -> None:
+        self.creator, self.kind, self.first, self.last = creator, kind, call, call
+        self.agents: dict[int, int] = {creator: call}
+        self.records: dict[NodeRecord, None] = {}
+        self.score = 0
+        self.value = 0
+
+    def read_by(self, agent: int, call: int) -> "Access":
+        """The history after one more access, without nodes or score yet."""
+        after = Access(self.creator, self.kind, self.first)
+        after.agents = {**self.agents, agent: call}
+        after.last = max(self.last, call)  # calls of one workflow may overlap
+        return after
 
 
 class NodeRecord:
-    """Reuse score (Eq. 2) and value (Eq. 1) of one node, kept incrementally, in units of 1/SCORE_ONE.
+    """Score and value (Eq. 1) of one node, kept incrementally, in units of 1/SCORE_ONE. What `score` measures is the policy's affair.
 
     `live` holds the live workflows that touched the node. A node is retired when workflows touched it, all of them have ended, and no
-    unattributed call (which has no end) touched it.
+    unattributed call (which has no end) touched it. `holds` are the queued calls that will read it, by arrival.
     """
 
     __slots__ = (
-        "node", "node_id", "tokens", "live", "score", "value", "touched", "anonymous", "hits", "created_ns", "access_ns",
+        "node", "node_id", "tokens", "live", "score", "value", "touched", "shared", "anonymous", "holds", "hits", "created_ns", "access_ns",
         "last_workflow", "page", "evicted_step", "prefetch_id",
     )
 
@@ -47,7 +63,9 @@ class NodeRecord:
         self.score = 0
         self.value = 0
         self.touched = False
+        self.shared = False  # more than one workflow has touched it
         self.anonymous = False
+        self.holds: dict[int, None] | None = None
         self.hits = 0
         self.created_ns = now_ns
         self.access_ns = now_ns

@@ -1,17 +1,19 @@
-"""Workflows, records and scores of one cache: the bookkeeping every engine shares. Pure logic: no clock, no tree, no I/O.
+"""Workflows, records and scores of one cache: the bookkeeping every engine shares. Pure logic: no tree, no I/O, time only as told.
 
 All ranks feed it the same calls, closes and ticks in the same order and so reach the same state.
 """
 
+import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from pbkv.eviction.base import Policy
 from pbkv.identity import CallIdentity
 from pbkv.knobs import KnobSet
 from pbkv.predictor.base import END, Moment, Prediction, Predictor
-from pbkv.record import Access, NodeRecord
-from pbkv.score import dot, next_vector, reuse_vector
+from pbkv.reads import Reads, cell_of
+from pbkv.record import OUTPUT, PROMPT, SHARED, Access, NodeRecord
 from pbkv.workflow import Workflow
 
 #: Live workflows kept; the longest idle one is retired to make room.
@@ -24,11 +26,17 @@ UNNAMED, OTHER = "(unnamed)", "(other)"
 
 
 class Listener(Protocol):
-    """Told of everything that concerns queues and events. `fell`: the record's eviction key may have become smaller."""
+    """Told of everything that concerns queues and events."""
 
-    def rescored(self, record: NodeRecord, fell: bool) -> None: ...
+    def rescored(self, record: NodeRecord, fell: bool) -> None:
+        """Score or value changed; `fell`: the score became smaller."""
+        ...
 
-    def predicted(self, workflow: Workflow) -> None: ...
+    def rekeyed(self, record: NodeRecord) -> None:
+        """The record's place in the order may have become earlier for another reason: retired, or a policy's own."""
+        ...
+
+    def predicted(self, workflow: Workflow, took_ns: int) -> None: ...
 
     def started(self, workflow: Workflow) -> None: ...
 
@@ -38,15 +46,23 @@ class Listener(Protocol):
 
 
 class CacheState:
-    """Live workflows by name, and the scores of the records they touch."""
+    """Live workflows by name, and the scores of the records they touch.
 
-    def __init__(self, knobs: KnobSet, predictor: Predictor, listener: Listener, *, max_workflows: int = MAX_WORKFLOWS) -> None:
-        self.knobs, self.predictor, self.listener = knobs, predictor, listener
+    `scoring` False leaves out predictions and scores, for an engine where nothing reads them. `timer` measures predictions, for events.
+    """
+
+    def __init__(
+        self, knobs: KnobSet, predictor: Predictor, policy: Policy, listener: Listener, reads: Reads | None = None, *,
+        max_workflows: int = MAX_WORKFLOWS, timer: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self.knobs, self.predictor, self.policy, self.listener = knobs, predictor, policy, listener
+        self.reads = reads or Reads()
+        self.scoring = True
         self.live: OrderedDict[str, Workflow] = OrderedDict()  # longest without a call first
         self.agents: dict[str, int] = {}
         self.agent_names: list[str] = []
         self.now = 0.0
-        self._max_workflows = max_workflows
+        self._max_workflows, self._timer = max_workflows, timer
         self._workflow_ids = 0
 
     # ---- calls -------------------------------------------------------------------------------------------------------------
@@ -75,11 +91,23 @@ class CacheState:
         workflow.running += 1
         workflow.last_call = self.now
         self.live.move_to_end(workflow.name)
-        # After a call that says it is the last there is nothing to predict: its nodes are not expected to be read again.
-        moment = Moment(workflow.name, workflow.path, workflow.calls)
-        self._set_prediction(workflow, Prediction() if identity.final else self.predictor.predict(moment))
-        self.listener.predicted(workflow)
+        if self.scoring:
+            # After a call that says it is the last there is nothing to predict: its nodes are not expected to be read again.
+            self._predict(workflow, over=identity.final)
+            if not self.policy.structural:  # else what this call reads comes first, see `touch`
+                self._rescore(workflow)
         return workflow, agent
+
+    def _predict(self, workflow: Workflow, *, over: bool = False, reply: bool = False) -> None:
+        moment = Moment(workflow.name, workflow.path, workflow.calls, reply, workflow.text)
+        started = self._timer()
+        workflow.prediction = Prediction() if over else self.predictor.predict(moment)
+        took = self._timer() - started
+        self._plan(workflow)
+        self.listener.predicted(workflow, took)
+
+    def _plan(self, workflow: Workflow) -> None:
+        workflow.plan = self.policy.plan(workflow, self.knobs.number("gamma"), int(self.knobs["k"]))
 
     def _start(self, name: str) -> Workflow:
         while len(self.live) >= self._max_workflows:
@@ -92,36 +120,92 @@ class CacheState:
         self.listener.started(workflow)
         return workflow
 
-    def touch(self, workflow: Workflow, agent: int, path: Iterable[NodeRecord]) -> None:
-        """The call read or wrote these nodes: its agent enters A_w(c) of each."""
+    def touch(
+        self, workflow: Workflow, agent: int, path: Sequence[NodeRecord], *, step: int | None = None, output: bool = False,
+    ) -> None:
+        """Call `step` (default: the newest) of `agent` read or wrote these nodes, root first; it may be told more than once.
+
+        `output`: nodes new on the path hold what the call generated.
+        """
+        if workflow.ended and not workflow.running:
+            return  # retired meanwhile: a late checkpoint must not bring its nodes back to life
+        step = workflow.step if step is None else step
+        first = step > workflow.seen
+        if first:
+            workflow.seen = step
+            if self.scoring:
+                self._learn(workflow, agent, path, step)
+            workflow.last_call_of[agent] = step
+        self._move(workflow, agent, path, step, output)
+        if first and self.scoring and self.policy.structural:
+            self._rescore(workflow)
+
+    def _learn(self, workflow: Workflow, agent: int, path: Sequence[NodeRecord], step: int) -> None:
+        """What the call read of what the workflow had, and what it went around."""
+        read: dict[Access, int] = {}
         for record in path:
-            if workflow.ended and not workflow.running:
-                return  # retired meanwhile: a late checkpoint must not bring its nodes back to life
             access = record.live.get(workflow)
-            if access is None:
-                access = record.live[workflow] = Access(set())
-                workflow.records[record] = None
-                record.touched = True
+            if access is not None:
+                read[access] = read.get(access, 0) + 1
+        for access in workflow.accesses:
+            hits = read.get(access, 0)
+            self.reads.learn(cell_of(workflow, access, agent, step - 1), access.creator, agent, hits, len(access.records) - hits)
+
+    def _move(self, workflow: Workflow, agent: int, path: Sequence[NodeRecord], step: int, output: bool) -> None:
+        """Give each node the history that this access makes."""
+        after: dict[Access | int, Access] = {}
+        follows = self.policy.follows
+        for record in path:
             record.last_workflow = workflow.name_id
-            if agent not in access.agents:
-                access.agents.add(agent)
-                self._account(record, access, workflow)
+            access = record.live.get(workflow)
+            if access is not None and access.agents.get(agent) == step:
+                continue
+            key = access if access is not None else SHARED if record.touched or record.anonymous else OUTPUT if output else PROMPT
+            joined = after.get(key)
+            if joined is None:
+                joined = after[key] = Access(agent, key, step) if isinstance(key, int) else key.read_by(agent, step)
+                workflow.accesses[joined] = None
+                if self.scoring:
+                    joined.score, joined.value = self.policy.score(workflow, joined)
+            self._join(workflow, record, access, joined)
+            if follows:
+                self.policy.touched(record, agent)
+
+    def _join(self, workflow: Workflow, record: NodeRecord, before: Access | None, access: Access) -> None:
+        if before is None:
+            record.shared = record.shared or record.touched
+            record.touched = True
+        else:
+            _leave(workflow, record, before)
+            record.score -= before.score
+            record.value -= before.value
+        record.live[workflow] = access
+        access.records[record] = None
+        record.score += access.score
+        record.value += access.value
+        if self.scoring:
+            self.listener.rescored(record, before is not None and before.score > access.score)
 
     def touch_anonymous(self, path: Iterable[NodeRecord]) -> None:
         """A call without identity used these nodes: they have no end, so they never count as retired."""
         for record in path:
             record.anonymous = True
 
-    def end_call(self, workflow: Workflow, *, final: bool = False) -> None:
-        """A call has ended; the workflow retires with its last running call once its end is known."""
+    def end_call(self, workflow: Workflow, *, final: bool = False, text: object = None) -> None:
+        """A call has ended; the workflow retires with its last running call once its end is known. `text` = signal of its output."""
         workflow.running -= 1
         workflow.last_call = self.now
+        if text is not None:
+            workflow.text = text
         # `live` is in order of last calls, ends included, or a long call would hide idle workflows behind it from `tick`.
         self.live.move_to_end(workflow.name)
         if final:
             workflow.ended = workflow.ended or "final"
         if workflow.ended and workflow.running <= 0:
             self._retire(workflow, workflow.ended)
+        elif self.scoring and self.predictor.at_reply and not workflow.ended:
+            self._predict(workflow, reply=True)
+            self._rescore(workflow)
 
     def close(self, name: str, reason: str = "closed") -> bool:
         """The workflow is over; False when no such workflow is live."""
@@ -149,60 +233,93 @@ class CacheState:
         if workflow.path and reason != "aborted":
             self.predictor.observe(workflow.path, END)
         gone: list[NodeRecord] = []
-        for record in workflow.records:
-            access = record.live.pop(workflow)
-            record.score -= access.score
-            record.value -= access.value
-            if record.retired:
-                gone.append(record)
-            self.listener.rescored(record, True)
-        workflow.records.clear()
+        for access in workflow.accesses:
+            for record in access.records:
+                del record.live[workflow]
+                record.score -= access.score
+                record.value -= access.value
+                if record.retired:
+                    gone.append(record)
+                self.listener.rescored(record, False)
+                self.listener.rekeyed(record)
+            access.records = {}
+        workflow.accesses.clear()
+        self.policy.ended(workflow)
         self.listener.retired(workflow, reason, gone)
 
     # ---- scores ------------------------------------------------------------------------------------------------------------
 
-    def _set_prediction(self, workflow: Workflow, prediction: Prediction) -> None:
-        workflow.prediction = prediction
-        workflow.reuse = reuse_vector(prediction, self.knobs.number("gamma"), int(self.knobs["k"]))
-        workflow.next = next_vector(prediction)
-        for record in workflow.records:
-            self._account(record, record.live[workflow], workflow)
+    def _rescore(self, workflow: Workflow) -> None:
+        for access in workflow.accesses:
+            self._account(workflow, access)
 
-    def _account(self, record: NodeRecord, access: Access, workflow: Workflow) -> None:
-        score, value = dot(access.agents, workflow.reuse), dot(access.agents, workflow.next)
-        change = score - access.score
-        if not change and value == access.value:
+    def _account(self, workflow: Workflow, access: Access) -> None:
+        score, value = self.policy.score(workflow, access)
+        change, gain = score - access.score, value - access.value
+        if not change and not gain:
             return
-        record.score += change
-        record.value += value - access.value
         access.score, access.value = score, value
-        self.listener.rescored(record, change < 0)
+        rescored = self.listener.rescored
+        for record in access.records:
+            record.score += change
+            record.value += gain
+            rescored(record, change < 0)
 
     def rescore(self) -> None:
-        """After a change of gamma or k: every U_w anew from the stored predictions."""
+        """After a change of gamma or k: every score anew from the stored predictions."""
         for workflow in self.live.values():
-            self._set_prediction(workflow, workflow.prediction)
+            self._plan(workflow)
+            self._rescore(workflow)
+
+    def use(self, policy: Policy) -> None:
+        """Another policy, on the same tree and predictions: nothing that was learned is lost."""
+        self.policy = policy
+        if policy.follows:
+            for workflow in self.live.values():
+                for access in workflow.accesses:
+                    for record in access.records:
+                        for agent in access.agents:
+                            policy.touched(record, agent)
+        self.rescore()
+
+    def score_from_now_on(self, wanted: bool) -> None:
+        """Begin or cease to predict and score; workflows already live are predicted when it begins."""
+        begins, self.scoring = wanted and not self.scoring, wanted
+        if begins:
+            for workflow in self.live.values():
+                self._predict(workflow)
+                self._rescore(workflow)
 
     # ---- tree --------------------------------------------------------------------------------------------------------------
 
     def split(self, prefix: NodeRecord, suffix: NodeRecord) -> None:
         """`prefix` is the new node above `suffix`: whoever touched the whole touched the part."""
-        prefix.touched, prefix.anonymous, prefix.hits = suffix.touched, suffix.anonymous, suffix.hits
+        prefix.touched, prefix.shared, prefix.anonymous, prefix.hits = suffix.touched, suffix.shared, suffix.anonymous, suffix.hits
         prefix.score, prefix.value = suffix.score, suffix.value
         prefix.created_ns, prefix.access_ns = suffix.created_ns, suffix.access_ns
         prefix.last_workflow, prefix.evicted_step = suffix.last_workflow, suffix.evicted_step
         for workflow, access in suffix.live.items():
-            prefix.live[workflow] = Access(set(access.agents), access.score, access.value)
-            workflow.records[prefix] = None
+            prefix.live[workflow] = access
+            access.records[prefix] = None
+        if self.policy.follows:
+            self.policy.split(prefix, suffix)
 
     def forget(self, record: NodeRecord) -> None:
         """The node left the tree."""
-        for workflow in record.live:
-            workflow.records.pop(record, None)
+        for workflow, access in record.live.items():
+            _leave(workflow, record, access)
         record.live.clear()
+        if self.policy.follows:
+            self.policy.forget(record)
 
     def reset(self) -> None:
         """The tree was flushed; workflows go on, their nodes are gone."""
         for workflow in self.live.values():
-            for record in list(workflow.records):
+            for record in workflow.records:
                 self.forget(record)
+
+
+def _leave(workflow: Workflow, record: NodeRecord, access: Access) -> None:
+    del access.records[record]
+    if not access.records:
+        del workflow.accesses[access]

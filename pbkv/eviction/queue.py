@@ -47,9 +47,14 @@ class LazyQueue(Generic[C]):
             self.rebuild()
 
     def rebuild(self) -> None:
-        """One entry per candidate under current keys: after a change of policy, and when dead entries outnumber live ones."""
+        """One entry per candidate under current keys: after a change of order, and when dead entries outnumber live ones."""
         self._heap = [(self._key(c), i, c) for i, c in self._alive.items()]
         heapq.heapify(self._heap)
+
+    def order_by(self, key: Callable[[C], Key]) -> None:
+        """Another order from now on."""
+        self._key = key
+        self.rebuild()
 
     def clear(self) -> None:
         """Forget all candidates."""

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sglang.srt.managers.schedule_batch import FINISH_ABORT
+from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams
+from sglang.srt.mem_cache.common import _req_radix_key
 
 from pbkv.errors import UsageError
-from pbkv.events.schema import Namespace
 from pbkv.identity import CallIdentity, identity_of
 from pbkv.record import NodeRecord
 from pbkv.sglang.tree import record_of
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from pbkv.sglang.runtime import Runtime
 
 log = logging.getLogger("pbkv")
-#: Names of past workflows remembered for eviction reports.
-MAX_PAST = 65_536
 
 
 @dataclass
@@ -39,18 +38,32 @@ class Calls:
 
     def __init__(self, runtime: "Runtime") -> None:
         self._runtime = runtime
-        self._names: dict[int, str] = {}
         self._warned = 0
-        self._began_ns = 0
+        self._arrivals = 0
+        self._queued: dict[int, Any] = {}  # requests whose paths are held, by arrival
 
-    def predict_us(self) -> float:
-        """Microseconds since the prediction of the call at hand began."""
-        return (time.perf_counter_ns() - self._began_ns) / 1e3
+    # ---- in the queue ------------------------------------------------------------------------------------------------------
 
-    def name_of(self, workflow: int) -> int:
-        """Event id of the name of a workflow, live or past, by its number; 0 when forgotten."""
-        telemetry, name = self._runtime.telemetry, self._names.get(workflow)
-        return telemetry.writer.intern(Namespace.WORKFLOW, name) if telemetry and name else 0
+    def queued(self, req: Any) -> None:
+        """SGLang put the call into its waiting queue: what it will read is held, where the policy asks for that."""
+        if not self._runtime.policy.uses_holds:
+            return
+        cache = self._runtime.cache
+        found = cache.match_prefix(MatchPrefixParams(key=_req_radix_key(cache, req, req.origin_input_ids + req.output_ids)))
+        self._arrivals += 1
+        self._queued[self._arrivals] = req
+        self._runtime.hold(self._arrivals, [record_of(node) for node in self._path(found.best_match_node)])
+
+    def prune(self, waiting: list[Any]) -> None:
+        """Calls that left the queue, by admission or abort, hold nothing any more."""
+        if not self._queued:
+            return
+        there = {id(req) for req in waiting}
+        for number in [n for n, req in self._queued.items() if id(req) not in there]:
+            del self._queued[number]
+            self._runtime.release(number)
+
+    # ---- running -----------------------------------------------------------------------------------------------------------
 
     def checkpoint(self, req: Any) -> None:
         """SGLang put the call's KV so far into the tree: prefill chunk, end of prefill, or end."""
@@ -67,7 +80,8 @@ class Calls:
         if call.workflow is None:
             self._runtime.state.touch_anonymous(records)
         else:
-            self._runtime.state.touch(call.workflow, call.agent, records)
+            # What is new on the path beyond the end of prefill was generated.
+            self._runtime.state.touch(call.workflow, call.agent, records, step=call.step, output=len(req.output_ids) > 1)
         if self._runtime.pages:
             req.pbkv_end = (req.last_node, *self._runtime.pages.name_path(path))
 
@@ -87,16 +101,9 @@ class Calls:
         if identity is None:
             counts["unattributed"] += 1
             return Call(None, 0, "", 0, False)
-        self._began_ns = time.perf_counter_ns()
         workflow, agent = self._runtime.state.begin_call(identity)
-        self._remember(workflow)
         # The name predictions use, so that "(unnamed)" and "(other)" compare as what they are.
         return Call(workflow, agent, self._runtime.state.agent_names[agent], workflow.step, identity.final)
-
-    def _remember(self, workflow: Workflow) -> None:
-        self._names[workflow.name_id] = workflow.name
-        if len(self._names) > MAX_PAST:
-            del self._names[next(iter(self._names))]
 
     def _identity(self, req: Any) -> CallIdentity | None:
         hints = req.kv_hints.actions if req.kv_hints is not None else ()

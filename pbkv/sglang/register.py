@@ -59,6 +59,7 @@ def _install() -> None:
     scheduler, manager = "sglang.srt.managers.scheduler.Scheduler", "sglang.srt.managers.tokenizer_manager.TokenizerManager"
     hooks = (
         (f"{scheduler}.get_next_batch_to_run", _after_plan, HookType.AFTER),
+        (f"{scheduler}._add_request_to_queue", _after_queued, HookType.AFTER),
         (f"{scheduler}.close_session", _after_close_session, HookType.AFTER),
         (f"{scheduler}.init_request_dispatcher", _after_init_dispatcher, HookType.AFTER),
         (f"{manager}._create_tokenized_object", _before_tokenized, HookType.BEFORE),
@@ -88,6 +89,12 @@ def _after_plan(plan: Any, scheduler: Any, *args: Any, **kwargs: Any) -> None:
     runtime = _runtime(scheduler)
     if runtime is not None:
         runtime.after_plan(scheduler, plan.batch_to_run)
+
+
+def _after_queued(result: Any, scheduler: Any, req: Any, *args: Any, **kwargs: Any) -> None:
+    runtime = _runtime(scheduler)
+    if runtime is not None:
+        runtime.calls.queued(req)
 
 
 def _after_close_session(result: Any, scheduler: Any, recv_req: Any) -> None:

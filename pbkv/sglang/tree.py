@@ -31,14 +31,6 @@ def host_tokens(node: Any) -> int:
     return 0 if value is None else len(value)
 
 
-def depth_of(record: NodeRecord) -> int:
-    """Nodes above this one."""
-    depth, node = 0, record.node.parent  # type: ignore[attr-defined]
-    while node is not None:
-        depth, node = depth + 1, node.parent
-    return depth
-
-
 class LeafSet(set[Any]):
     """SGLang's set of evictable leaves; whoever enters or leaves it enters or leaves the queue in the same breath."""
 
@@ -57,7 +49,25 @@ class LeafSet(set[Any]):
             self._queue.discard(node.pbkv)
 
 
-def tier_of(record: NodeRecord) -> str:
-    """Where the node's KV is: "none", "device", "host" or "both"."""
-    device, host = device_tokens(record.node), host_tokens(record.node)
-    return ("both" if host else "device") if device else ("host" if host else "none")
+class NodeTree:
+    """What the cache manager asks about nodes (pbkv.manager.Tree)."""
+
+    def __init__(self, cache: Any) -> None:
+        self._cache, self._core = cache, cache.tree_core
+
+    def tier_of(self, record: NodeRecord) -> str:
+        device, host = self.tokens_of(record)
+        return ("both" if host else "device") if device else ("host" if host else "none")
+
+    def parent_of(self, record: NodeRecord) -> int:
+        parent = record.node.parent  # type: ignore[attr-defined]
+        return 0 if parent is None or parent is self._core.root_node else parent.id
+
+    def tokens_of(self, record: NodeRecord) -> tuple[int, int]:
+        return device_tokens(record.node), host_tokens(record.node)
+
+    def is_device_leaf(self, record: NodeRecord) -> bool:
+        return record.node in self._core.evictable_device_leaves
+
+    def survives_eviction(self, record: NodeRecord) -> bool:
+        return bool(record.node.backuped or self._cache.is_write_back)  # type: ignore[attr-defined]

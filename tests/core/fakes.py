@@ -71,7 +71,10 @@ class Notes:
         if fell:
             self.falls.append(record)
 
-    def predicted(self, workflow: Workflow) -> None:
+    def rekeyed(self, record: NodeRecord) -> None:
+        self.falls.append(record)
+
+    def predicted(self, workflow: Workflow, took_ns: int) -> None:
         self.predictions.append(workflow)
 
     def started(self, workflow: Workflow) -> None:

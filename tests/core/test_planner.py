@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbkv.prefetch.conservative import COOLDOWN_STEPS, MAX_LOOKS, MAX_PER_STEP, MIN_VALUE, ConservativePrefetch, Decision
+from pbkv.prefetch.planner import COOLDOWN_STEPS, MAX_LOOKS, MAX_PER_STEP, MIN_VALUE, Decision, Planner, Room
 from pbkv.record import NodeRecord
-from tests.core.fakes import record
+from tests.core.fakes import Node, record
 
 BYTES = 100  # per token
 STEP = 1000
@@ -30,7 +30,7 @@ class FakeRoom:
     def free_tokens(self) -> int:
         return self.free
 
-    def reclaim_retired(self, tokens: int) -> int:
+    def evict(self, tokens: int) -> int:
         assert tokens > 0
         freed = min(tokens, self.retired)
         self.retired -= freed
@@ -47,14 +47,29 @@ class FakeRoom:
         return True
 
 
+@dataclass
+class FakeJudge:
+    """Finds nothing to say against a load except for those in `leaving`."""
+
+    leaving: set[NodeRecord] = field(default_factory=set)
+    asked: list[bool] = field(default_factory=list)
+
+    def would_stay(self, record: NodeRecord) -> bool:
+        return record not in self.leaving
+
+    def reclaim(self, room: Room, tokens: int, record: NodeRecord, *, aggressive: bool) -> int:
+        self.asked.append(aggressive)
+        return room.evict(tokens)
+
+
 def candidate(value: int, tokens: int = 10, evicted: int = STEP - COOLDOWN_STEPS) -> tuple[NodeRecord, int]:
     made = record(tokens=tokens)
     made.value, made.evicted_step = value, evicted
     return made, tokens
 
 
-def planner(*records: NodeRecord, depth: int = 1) -> ConservativePrefetch:
-    made = ConservativePrefetch(BYTES, lambda r: depth)
+def planner(*records: NodeRecord, judge: FakeJudge | None = None) -> Planner:
+    made = Planner(BYTES, judge or FakeJudge())
     for r in records:
         made.queue.add(r)
     return made
@@ -95,7 +110,7 @@ def test_limits_hold_in_every_room(rows: list[tuple[int, int, int, bool]], budge
     check_greedy(plan, room, decisions)
 
 
-def check_greedy(plan: ConservativePrefetch, room: FakeRoom, decisions: list[Decision]) -> None:
+def check_greedy(plan: Planner, room: FakeRoom, decisions: list[Decision]) -> None:
     """Nothing more valuable was passed over except what must not be loaded now."""
     issued = {d.record for d in decisions if d.result == "issued"}
     if not issued:
@@ -123,11 +138,11 @@ def results(decisions: list[Decision]) -> list[str]:
 
 def test_highest_value_first_and_shallower_first_among_equals() -> None:
     deep, shallow, best = (candidate(v)[0] for v in (MIN_VALUE, MIN_VALUE, 3 * MIN_VALUE))
-    depths = {deep: 3, shallow: 2, best: 9}
-    plan = ConservativePrefetch(BYTES, depths.__getitem__)
-    for r in depths:
-        plan.queue.add(r)
-    room = FakeRoom(dict.fromkeys(depths, 10), 100, 0)
+    for r, above in ((deep, 3), (shallow, 2), (best, 9)):
+        for _ in range(above):
+            r.node.parent = Node(0.0, r.node.parent)  # type: ignore[attr-defined]
+    plan = planner(deep, shallow, best)
+    room = FakeRoom(dict.fromkeys((deep, shallow, best), 10), 100, 0)
     plan.plan(room, 10**6, STEP)
     assert room.loaded == [best, shallow, deep]
 
@@ -203,3 +218,21 @@ def test_a_step_looks_at_few_candidates() -> None:
 
 def test_an_empty_queue_decides_nothing() -> None:
     assert planner().plan(FakeRoom({}, 100, 100), 10**6, STEP) == []
+
+
+def test_what_would_go_next_is_not_loaded_and_stays_a_candidate() -> None:
+    leaving, staying = candidate(9 * MIN_VALUE)[0], candidate(MIN_VALUE)[0]
+    plan = planner(leaving, staying, judge=FakeJudge({leaving}))
+    room = FakeRoom({leaving: 10, staying: 10}, 100, 0)
+    assert results(plan.plan(room, 10**6, STEP)) == ["issued", "skip_low_value"]
+    assert room.loaded == [staying]
+    assert leaving in plan.queue
+
+
+def test_the_mode_reaches_whoever_makes_room() -> None:
+    for aggressive in (False, True):
+        made, tokens = candidate(MIN_VALUE)
+        judge = FakeJudge()
+        plan = planner(made, judge=judge)
+        assert results(plan.plan(FakeRoom({made: tokens}, 0, 10), 10**6, STEP, aggressive=aggressive)) == ["issued"]
+        assert judge.asked == [aggressive]

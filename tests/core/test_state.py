@@ -3,11 +3,12 @@
 import pytest
 
 from pbkv import state as state_module
+from pbkv.eviction.base import next_vector, reuse_vector
+from pbkv.eviction.he import He
 from pbkv.identity import CallIdentity
 from pbkv.knobs import K_MAX, KnobSet
 from pbkv.predictor.base import END, Moment, Prediction
 from pbkv.record import SCORE_ONE, NodeRecord
-from pbkv.score import next_vector, reuse_vector
 from pbkv.state import MAX_PATH, CacheState
 from tests.core.fakes import Notes, Scripted, record
 
@@ -29,7 +30,7 @@ TWO_STEPS = Prediction(({0: 0.5, 1: 0.25}, {0: 0.25, 1: 0.5}, *({} for _ in rang
 def make(prediction: Prediction = TWO_STEPS, **knobs: object) -> tuple[CacheState, Notes, Fixed]:
     notes, predictor, knob_set = Notes(), Fixed(prediction), KnobSet()
     knob_set.values.update(knobs)  # type: ignore[arg-type]
-    return CacheState(knob_set, predictor, notes), notes, predictor
+    return CacheState(knob_set, predictor, He(), notes), notes, predictor
 
 
 def call(state: CacheState, name: str, agent: str, path: list[NodeRecord], *, final: bool = False) -> None:
@@ -183,7 +184,7 @@ def test_the_clock_never_goes_back() -> None:
 
 def test_room_is_made_by_retiring_the_longest_idle_and_never_a_running_one() -> None:
     notes, knobs = Notes(), KnobSet()
-    state = CacheState(knobs, Fixed(TWO_STEPS), notes, max_workflows=2)
+    state = CacheState(knobs, Fixed(TWO_STEPS), He(), notes, max_workflows=2)
     running, _ = state.begin_call(CallIdentity("running", "a"))
     call(state, "idle", "a", [])
     call(state, "new", "a", [])
@@ -259,8 +260,8 @@ def test_a_split_in_the_middle_of_a_call_counts_for_both_parts() -> None:
     state.split(prefix, whole)
     assert (prefix.score, prefix.value, prefix.hits) == (whole.score, whole.value, 3)
     assert (prefix.evicted_step, prefix.access_ns, prefix.last_workflow) == (17, 99, workflow.name_id)
-    prefix.live[workflow].agents.add(99)
-    assert 99 not in whole.live[workflow].agents, "the parts must not share their agents"
+    state.touch(workflow, 99, [prefix])
+    assert 99 not in whole.live[workflow].agents, "from then on the parts have histories of their own"
     state.end_call(workflow, final=True)
     assert prefix.retired
     assert whole.retired

@@ -9,10 +9,16 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pbkv.eviction import policies
+from pbkv.eviction.base import Policy
+from pbkv.eviction.first_use import FirstUse
+from pbkv.eviction.he import He
+from pbkv.eviction.lae import Lae
+from pbkv.eviction.lru import Lru
+from pbkv.eviction.session_lae import SessionLae
 from pbkv.identity import CallIdentity
 from pbkv.knobs import KnobSet
 from pbkv.predictor.base import Prediction
+from pbkv.reads import Reads
 from pbkv.record import SCORE_ONE, NodeRecord
 from pbkv.state import CacheState
 from pbkv.workflow import Workflow
@@ -21,6 +27,8 @@ from tests.core.fakes import Node, Notes, Scripted, record
 MAX_WORKFLOWS, MAX_CALLS = 4, 6
 NAMES = [f"w{n}" for n in range(6)]
 AGENTS = ["", "planner", "coder", "critic"]
+#: Orders by what a record says of itself, under the scores of `he`.
+ORDERS: list[Policy] = [Lru(), Lae(), SessionLae(), He(), FirstUse(Reads())]
 
 
 @dataclass
@@ -71,7 +79,7 @@ class StateMachine(RuleBasedStateMachine):
     def start(self, seed: int) -> None:
         self.notes, self.predictor, self.knobs = Notes(), Scripted(seed), KnobSet()
         self.knobs.values["retire_idle_s"] = 10.0
-        self.state = CacheState(self.knobs, self.predictor, self.notes, max_workflows=MAX_WORKFLOWS)
+        self.state = CacheState(self.knobs, self.predictor, He(), self.notes, max_workflows=MAX_WORKFLOWS)
         self.clock, self.events = 0.0, 0
         self.live: dict[str, OracleWorkflow] = {}
         self.calls: list[tuple[Workflow, int]] = []
@@ -236,7 +244,8 @@ class StateMachine(RuleBasedStateMachine):
         gamma, k = self.knobs.number("gamma"), int(self.knobs["k"])
         for node in self.nodes:
             by = {w.made: w.touched[node.record] for w in self.live.values() if node.record in w.touched}
-            assert {w: a.agents for w, a in node.record.live.items()} == by
+            assert {w: set(a.agents) for w, a in node.record.live.items()} == by
+            assert all(node.record in a.records and a in w.accesses for w, a in node.record.live.items())
             predictions = {w.made: w.prediction for w in self.live.values()}
             assert node.record.score == sum(reuse(predictions[w], agents, gamma, k) for w, agents in by.items())
             assert node.record.value == sum(reuse(predictions[w], agents, 1.0, 1) for w, agents in by.items())
@@ -256,11 +265,11 @@ class StateMachine(RuleBasedStateMachine):
     def every_fall_of_a_key_was_announced(self) -> None:
         fallen, changed = set(self.notes.falls), set(self.notes.changes)
         for node in self.nodes:
-            for policy, key in policies.DEVICE.items():
-                now = key(node.record)
-                before = self.bounds.get((policy, node.record))
-                assert before is None or now >= before or node.record in fallen, f"{policy}: {before} fell to {now} in silence"
-                self.bounds[policy, node.record] = now
+            for policy in ORDERS:
+                now = policy.key(node.record)
+                before = self.bounds.get((policy.name, node.record))
+                assert before is None or now >= before or node.record in fallen, f"{policy.name}: {before} fell to {now} in silence"
+                self.bounds[policy.name, node.record] = now
             value = (-node.record.value,)
             before = self.bounds.get(("prefetch", node.record))
             assert before is None or value >= before or node.record in changed

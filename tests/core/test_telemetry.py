@@ -10,7 +10,7 @@ from pbkv.events.wire import decode
 from pbkv.events.writer import EventWriter
 from pbkv.knobs import Change
 from pbkv.predictor.base import Prediction
-from pbkv.record import SCORE_ONE, Access, NodeRecord
+from pbkv.record import PROMPT, SCORE_ONE, Access, NodeRecord
 from pbkv.telemetry import SCORES_PER_STEP, CallReport, Telemetry
 from pbkv.workflow import Workflow
 from tests.core import fakes
@@ -143,7 +143,9 @@ def test_equal_probabilities_are_in_a_fixed_order(bench: Bench) -> None:
 def scored() -> NodeRecord:
     made = record(Node(42.75), tokens=48)
     made.touched, made.score, made.value, made.hits = True, SCORE_ONE * 3 // 2, SCORE_ONE // 4, 5
-    made.live = {workflow("w", 1): Access({0}), workflow("v", 2): Access({1}, 0, 9)}
+    w, v = Access(0, PROMPT, 0), Access(1, PROMPT, 0)
+    v.value = 9
+    made.live = {workflow("w", 1): w, workflow("v", 2): v}
     return made
 
 
@@ -267,7 +269,7 @@ def test_nothing_to_say_sends_nothing(bench: Bench) -> None:
 
 def test_many_live_workflows_fit(bench: Bench) -> None:
     made = record()
-    made.live = {workflow(f"w{n}", n): Access(set()) for n in range(70_000)}
+    made.live = {workflow(f"w{n}", n): Access(0, PROMPT, 0) for n in range(70_000)}
     bench.telemetry.node_score(made, snapshot=False)
     assert bench.rows("node_score")[0]["live_workflows"] == 65_535
 

@@ -25,8 +25,7 @@ from pbkv.eviction.queue import LazyQueue
 from pbkv.identity import CallIdentity
 from pbkv.sglang.cache import make_cache
 from pbkv.sglang.config import PluginConfig
-from pbkv.sglang.pages import Pages
-from pbkv.sglang.tree import record_of, tier_of
+from pbkv.sglang.tree import record_of
 from pbkv.telemetry import Telemetry
 from tests.support.stream import Recorder
 
@@ -92,8 +91,7 @@ class Bench:
     def _observe(self) -> None:
         runtime = self.runtime
         writer = EventWriter("test", self.sink, epoch=1)
-        runtime.telemetry = Telemetry(writer, tier_of, runtime._parent_of, runtime.state.agent_names)
-        runtime.pages = Pages(self.page, runtime.telemetry)
+        runtime.observe_with(Telemetry(writer, runtime.tree.tier_of, runtime.tree.parent_of, runtime.state.agent_names))
 
     def close(self) -> None:
         """Give back what SGLang would keep until the process ends."""

@@ -10,7 +10,7 @@ from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
 from pbkv.events.schema import BY_NAME
 from pbkv.events.wire import decode
-from pbkv.prefetch.conservative import COOLDOWN_STEPS
+from pbkv.prefetch.planner import COOLDOWN_STEPS
 from pbkv.sglang.cache import PbkvCache
 from tests.sglang_cache.harness import Bench
 from tests.sglang_cache.moves import sequence
@@ -145,7 +145,7 @@ def test_not_while_the_link_is_busy() -> None:
     bench.put(B)
     bench.cache.flush_pending_backups()
     assert bench.cache.cache_controller.ack_write_queue
-    bench.runtime.prefetch.step(SimpleNamespace(waiting_queue=[]), SimpleNamespace(forward_mode=ForwardMode.DECODE, reqs=[]))
+    bench.runtime.loads.step(SimpleNamespace(waiting_queue=[]), SimpleNamespace(forward_mode=ForwardMode.DECODE, reqs=[]))
     assert bench.runtime.counts["prefetches_issued"] == 0
     assert ("decision", "skip_busy_link") in prefetch_rows(bench)
     bench.close()
@@ -171,7 +171,7 @@ def test_live_cache_is_never_evicted_for_a_prefetch() -> None:
         step(bench)
     assert bench.runtime.counts["prefetches_issued"] == 0
     assert all(resident(bench, tokens) == 40 for tokens in live)
-    assert ("decision", "skip_no_space") in prefetch_rows(bench)
+    assert prefetch_rows(bench) == [("decision", "skip_low_value")], "it would go next: longest unused among equals"
     bench.check()
     bench.close()
 
@@ -241,14 +241,15 @@ class Scripted:
     """Predicts what it is told."""
 
     version = 1
+    at_reply = False
 
     def __init__(self, visits: Any) -> None:
         self.visits = visits
 
-    def observe(self, previous: int | None, agent: int) -> None:
+    def observe(self, path: Any, agent: int) -> None:
         """Learns nothing."""
 
-    def predict(self, path: list[int]) -> Any:
+    def predict(self, moment: Any) -> Any:
         from pbkv.predictor.base import Prediction
 
         return Prediction(self.visits, (0.0,) * len(self.visits))
@@ -433,11 +434,11 @@ def test_random_lives_with_prefetch_lose_only_retired_cache_to_it(policy: str, m
     rng, runtime, victims = random.Random(50), bench.runtime, list[Any]()
     choose = runtime.next_device_victim
 
-    def next_device_victim() -> int | None:
-        node_id = choose()
-        if node_id is not None:
-            victims.append(bench.node(node_id).pbkv)
-        return node_id
+    def next_device_victim() -> Any:
+        victim = choose()
+        if victim is not None:
+            victims.append(victim)
+        return victim
 
     monkeypatch.setattr(runtime, "next_device_victim", next_device_victim)
     for _ in range(400):

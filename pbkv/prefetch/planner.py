@@ -1,12 +1,12 @@
-"""Conservative prefetch: what to load back in one pure-decode step, greedily by expected use at the next step (Eq. 1).
+"""What to load back in one pure-decode step, greedily by expected use at the next step (Eq. 1). Pure logic over records.
 
-Only into free and retired room; never what was evicted a moment ago; never more than the budget of the step; always leaving
-headroom for the growth of running calls. Pure logic over records: the engine says what is possible and does the loading.
+Conservative: only into free and dead room. Aggressive: also in place of live cache that is worth less. Both: never what was evicted a
+moment ago, never what would be the next victim, never more than the budget of the step, always leaving headroom for the growth of
+running calls. The engine says what is possible and does the loading.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from pbkv.eviction.queue import LazyQueue
 from pbkv.record import SCORE_ONE, NodeRecord
@@ -31,12 +31,24 @@ class Room(Protocol):
         """Unallocated device tokens beyond the headroom kept for running calls; may be negative."""
         ...
 
-    def reclaim_retired(self, tokens: int) -> int:
-        """Evict up to `tokens` of retired, unlocked device cache, nothing else; returns what was freed."""
+    def evict(self, tokens: int) -> int:
+        """Evict up to `tokens` of unlocked device cache in the order of the policy; returns what was freed."""
         ...
 
     def load(self, record: NodeRecord) -> bool:
         """Start the load; False when the engine refused it."""
+        ...
+
+
+class Judge(Protocol):
+    """What the policy has to say about loads."""
+
+    def would_stay(self, record: NodeRecord) -> bool:
+        """Once loaded, others would be evicted before it."""
+        ...
+
+    def reclaim(self, room: Room, tokens: int, record: NodeRecord, *, aggressive: bool) -> int:
+        """Make room for `record` at the expense of what the mode allows; returns what was freed."""
         ...
 
 
@@ -50,51 +62,60 @@ class Decision:
     bytes: int
 
 
-class ConservativePrefetch:
+class Planner:
     """Keeps the host-resident nodes worth loading in a lazy queue, highest value first."""
 
-    def __init__(self, bytes_per_token: int, depth_of: Callable[[NodeRecord], int]) -> None:
-        self._bytes_per_token = bytes_per_token
+    def __init__(self, bytes_per_token: int, judge: Judge) -> None:
+        self._bytes_per_token, self._judge = bytes_per_token, judge
         # Equal value: the shallower node first, since a node is loaded together with its evicted ancestors anyway.
         self.queue: LazyQueue[NodeRecord] = LazyQueue(lambda r: (-r.value, depth_of(r)), lambda r: r.node_id)
 
-    def plan(self, room: Room, budget_bytes: int, step: int) -> list[Decision]:
+    def plan(self, room: Room, budget_bytes: int, step: int, *, aggressive: bool = False) -> list[Decision]:
         """Decide and start the loads of this step; ends with at most one skip that says why no more was loaded."""
         issued: list[Decision] = []
         skip: list[Decision] = []
         budget = budget_bytes // self._bytes_per_token
-        cooling: list[NodeRecord] = []
+        later: list[NodeRecord] = []
         for _ in range(MAX_LOOKS):
             record = self.queue.peek()
             if record is None or len(issued) >= MAX_PER_STEP:
                 break
             tokens = room.load_tokens(record)
-            result = self._decide(record, tokens, room, budget, step)
+            result = self._decide(record, tokens, room, budget, step, aggressive)
             decision = Decision(result, record, tokens, tokens * self._bytes_per_token)
             if result == "issued":
                 budget -= tokens
                 issued.append(decision)
             elif result != "gone":
                 skip = [decision]
-            if result == "skip_just_evicted":
-                cooling.append(record)
+            if result in ("skip_just_evicted", "skip_low_value") and record.value >= MIN_VALUE:
+                later.append(record)
             elif result not in ("issued", "gone"):
                 break
             self.queue.discard(record)
-        for record in cooling:
+        for record in later:
             self.queue.add(record)
         return issued + skip
 
-    def _decide(self, record: NodeRecord, tokens: int, room: Room, budget: int, step: int) -> str:
+    def _decide(self, record: NodeRecord, tokens: int, room: Room, budget: int, step: int, aggressive: bool) -> str:
         if tokens <= 0:
             return "gone"
-        if record.value < MIN_VALUE:
+        if record.value < MIN_VALUE or not self._judge.would_stay(record):
             return "skip_low_value"
         if step - record.evicted_step < COOLDOWN_STEPS:
             return "skip_just_evicted"
         if tokens > budget:
             return "skip_budget"
         short = tokens - room.free_tokens()
-        if short > 0 and room.reclaim_retired(short) < short:
+        if short > 0 and self._judge.reclaim(room, short, record, aggressive=aggressive) < short:
             return "skip_no_space"
         return "issued" if room.load(record) else "skip_no_space"
+
+
+def depth_of(record: NodeRecord) -> int:
+    """Nodes above this one."""
+    node: Any = record.node
+    depth, node = 0, node.parent
+    while node is not None:
+        depth, node = depth + 1, node.parent
+    return depth

@@ -1,0 +1,93 @@
+"""First use: expected discounted time to the first read of a node, by whoever the prompts' layout says will read it.
+
+Three changes to the paper's score, each measured in docs/reproduction.md: the first passage instead of the sum of visits (a node read at
+the next step and again later is not worth twice as much: it need only be there once); structural access instead of "has accessed"
+(`pbkv.reads`), which also lets nodes that calls go around fall behind; and the paths of queued calls, certain to be read, last of all.
+"""
+
+from dataclasses import dataclass
+from typing import cast
+
+from pbkv.eviction.base import Key, Policy
+from pbkv.reads import Reads, cell_of
+from pbkv.record import SCORE_ONE, Access, NodeRecord
+from pbkv.workflow import Workflow
+
+#: Scores below it count as nothing: the node is as dead as a retired one. 2^-6 of one certain read.
+STALE = SCORE_ONE >> 6
+#: Least probability of an agent at a step for it to be considered.
+_LEAST = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A prediction as rows over its agents: `rows[k]` = s^(k) P^(k) in the order of `agents`, `weights[k]` = gamma^k."""
+
+    agents: tuple[int, ...]
+    rows: tuple[tuple[float, ...], ...]
+    weights: tuple[float, ...]
+
+
+class FirstUse(Policy):
+    """Held by queued calls last; before them by ascending first-use score; what is stale goes with what is retired, in order of recency.
+
+    `stale`, `structural_reads`, `first_passage` and `hold` are the parts, for ablations.
+    """
+
+    name = "first_use"
+    meaning = "retired and stale first, then the least expected discounted first use; paths of queued calls last"
+    by_score = True
+    uses_holds = True
+    structural = True
+
+    def __init__(
+        self, reads: Reads, *, stale: bool = True, structural_reads: bool = True, first_passage: bool = True, hold: bool = True,
+    ) -> None:
+        self._reads = reads
+        self._stale, self._structural_reads, self._first_passage, self._hold = stale, structural_reads, first_passage, hold
+
+    def plan(self, workflow: Workflow, gamma: float, k: int) -> Plan | None:
+        steps = workflow.prediction.visits[:k]
+        if not steps:
+            return None
+        agents = tuple(dict.fromkeys(agent for step in steps for agent, p in step.items() if p >= _LEAST))
+        rows = tuple(tuple(step.get(agent, 0.0) for agent in agents) for step in steps)
+        return Plan(agents, rows, tuple(gamma**n for n in range(len(rows))))
+
+    def score(self, workflow: Workflow, access: Access) -> tuple[int, int]:
+        """sum_k gamma^(k-1) F_k with F_k = q_k prod_{j<k} (1 - q_j) and q_k = sum_a s^(k) P^(k)[a] r(a): the steps are taken as
+        independent, which is exact for certain predictions.
+        """
+        plan = cast("Plan | None", workflow.plan)
+        if plan is None:
+            return 0, 0
+        reads = self._readers(workflow, access, plan.agents)
+        total, alive, following = 0.0, 1.0, -1.0
+        for weight, row in zip(plan.weights, plan.rows, strict=True):
+            q = 0.0
+            for p, r in zip(row, reads, strict=True):
+                q += p * r
+            if following < 0.0:
+                following = q
+            total += weight * alive * q
+            if self._first_passage:
+                alive *= max(0.0, 1.0 - q)
+        return round(total * SCORE_ONE), round(following * SCORE_ONE)
+
+    def _readers(self, workflow: Workflow, access: Access, agents: tuple[int, ...]) -> list[float]:
+        if not self._structural_reads:
+            return [1.0 if agent in access.agents else 0.0 for agent in agents]
+        probability, creator, newest = self._reads.probability, access.creator, workflow.calls - 1
+        return [probability(cell_of(workflow, access, agent, newest), creator, agent) for agent in agents]
+
+    def is_dead(self, record: NodeRecord) -> bool:
+        if record.holds and self._hold:
+            return False
+        return record.retired or (self._stale and record.score < STALE and not record.anonymous)
+
+    def key(self, record: NodeRecord) -> Key:
+        if record.holds and self._hold:
+            return (2.0, -next(iter(record.holds)), record.node.last_access_time)
+        if self.is_dead(record):
+            return (0.0, 0, record.node.last_access_time)
+        return (1.0, record.score, record.node.last_access_time)

@@ -1,0 +1,17 @@
+"""Hierarchical eviction: the paper's order, literally."""
+
+from pbkv.eviction.base import Key, Policy
+from pbkv.record import NodeRecord
+
+
+class He(Policy):
+    """Retired first, then the least reuse score (Eq. 2), ties least recently used."""
+
+    name = "he"
+    meaning = "retired first, then the least reuse score of the paper (Eq. 2)"
+    by_score = True
+
+    def key(self, record: NodeRecord) -> Key:
+        if record.retired:
+            return (0.0, 0, record.node.last_access_time)
+        return (1.0, record.score, record.node.last_access_time)

@@ -1,0 +1,252 @@
+"""One cache under PBKV: state, queues, policy, prefetch and telemetry around a tree. The SGLang plugin and the embedded engine share it.
+
+Decisions use calls, control messages, tree state and logical counters only, so that all ranks decide the same; telemetry, which rank 0 has
+and others have not, decides nothing.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from pbkv.events.schema import Namespace
+from pbkv.eviction import catalog
+from pbkv.eviction.base import Key, Policy
+from pbkv.eviction.lae import Lae
+from pbkv.eviction.queue import LazyQueue
+from pbkv.knobs import KnobSet
+from pbkv.predictor.base import Predictor
+from pbkv.prefetch.lifecycle import Prefetcher
+from pbkv.reads import Reads
+from pbkv.record import NodeRecord
+from pbkv.state import CacheState
+from pbkv.telemetry import Telemetry
+from pbkv.workflow import Workflow
+
+#: Names of past workflows kept for the event stream: nodes outlive the workflows that touched them.
+MAX_PAST = 100_000
+#: Queued calls whose paths are held.
+MAX_HELD = 4096
+COUNTS = ("calls", "unattributed", "malformed", "evicted_nodes", "evicted_tokens", "retired_workflows", "prefetches_issued")
+
+
+class Tree(Protocol):
+    """What the manager asks of a tree about a record's node."""
+
+    def tier_of(self, record: NodeRecord) -> str:
+        """Where its KV is: "none", "device", "host" or "both"."""
+        ...
+
+    def parent_of(self, record: NodeRecord) -> int:
+        """Node id of the parent; 0 = root."""
+        ...
+
+    def tokens_of(self, record: NodeRecord) -> tuple[int, int]:
+        """Tokens of its KV on the device and in host memory."""
+        ...
+
+    def is_device_leaf(self, record: NodeRecord) -> bool:
+        """May be evicted from the device now."""
+        ...
+
+    def survives_eviction(self, record: NodeRecord) -> bool:
+        """Evicted from the device, it will be in host memory."""
+        ...
+
+
+class CacheManager:
+    """`timer`: nanosecond clock for durations in events; decides nothing. Without `telemetry` nothing is reported."""
+
+    def __init__(
+        self, tree: Tree, knobs: KnobSet, predictor: Predictor, *, bytes_per_token: int, timer: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self.tree, self.knobs, self.bytes_per_token, self.timer = tree, knobs, bytes_per_token, timer
+        self.step = 0
+        self.telemetry: Telemetry | None = None
+        self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
+        self.reads = Reads()
+        self.predictor = predictor
+        self._lae = Lae()
+        self.policy: Policy = catalog.make_policy(str(knobs["policy"]), self.reads, self.rekeyed)
+        self.device: LazyQueue[NodeRecord] = LazyQueue(self.policy.key, lambda r: r.node_id)
+        self.host: LazyQueue[NodeRecord] = LazyQueue(self._host_key(), lambda r: r.node_id)
+        self.prefetch: Prefetcher = Prefetcher(self)
+        self.state = CacheState(knobs, predictor, self.policy, self, self.reads, timer=timer)
+        #: While set, the walk ends at the first victim that it does not admit.
+        self.only: Callable[[NodeRecord], bool] | None = None
+        self._walk: list[NodeRecord] = []
+        self._held: dict[int, list[NodeRecord]] = {}
+        self._names: dict[int, str] = {}
+        self._set_scoring()
+
+    # ---- tree --------------------------------------------------------------------------------------------------------------
+
+    def flushed(self) -> None:
+        """The tree is empty: by way of the workflows, since the old nodes are no longer in it."""
+        self.state.reset()
+        self.device.clear()
+        self.host.clear()
+        self.prefetch.reset()
+        self._walk.clear()
+        self._held.clear()
+        if self.telemetry:
+            self.telemetry.reset()
+
+    def removed(self, record: NodeRecord) -> None:
+        """The node left the tree."""
+        for queue in (self.device, self.host, self.prefetch.queue):
+            queue.discard(record)
+        self.prefetch.evicted(record)
+        self.state.forget(record)
+        if self.telemetry:
+            self.telemetry.forget(record)
+
+    def split(self, prefix: NodeRecord, suffix: NodeRecord) -> None:
+        """A node was cut in two; the prefix is the new one, the suffix keeps id and record."""
+        suffix.tokens -= prefix.tokens
+        self.state.split(prefix, suffix)
+        if suffix.holds:
+            prefix.holds = dict(suffix.holds)
+            for number in suffix.holds:
+                self._held[number].append(prefix)
+        if suffix in self.prefetch.queue:
+            self.prefetch.queue.add(prefix)
+
+    # ---- queued calls ------------------------------------------------------------------------------------------------------
+
+    def hold(self, number: int, path: Iterable[NodeRecord]) -> None:
+        """Queued call `number` (ascending by arrival) will read these nodes; beyond MAX_HELD calls nothing is held."""
+        if len(self._held) >= MAX_HELD or number in self._held:
+            return
+        held = self._held[number] = list(path)
+        for record in held:
+            if record.holds is None:
+                record.holds = {}
+            record.holds[number] = None
+
+    def release(self, number: int) -> None:
+        """The call was admitted or is gone."""
+        for record in self._held.pop(number, ()):
+            if record.holds is not None and number in record.holds:
+                del record.holds[number]
+                self.rekeyed(record)
+
+    # ---- eviction ----------------------------------------------------------------------------------------------------------
+
+    def next_device_victim(self) -> NodeRecord | None:
+        """The next device victim of the walk; None ends the walk."""
+        started = self.timer() if self.telemetry else 0
+        record = self.device.peek()
+        if record is None or (self.only is not None and not self.only(record)):
+            return None
+        self.counts["evicted_nodes"] += 1
+        self.counts["evicted_tokens"] += record.tokens
+        record.evicted_step = self.step
+        if self.telemetry:
+            to_tier = "host" if self.tree.survives_eviction(record) else "none"
+            self._report(self.telemetry, record, self.device, self.policy, ("device", to_tier), started)
+        self.device.discard(record)
+        self._walk.append(record)
+        self.prefetch.evicted(record)
+        return record
+
+    def end_device_walk(self) -> None:
+        """Whoever was chosen but could not be evicted is a candidate again; whoever moved to the host may be prefetched."""
+        for record in self._walk:
+            if self.tree.is_device_leaf(record):
+                self.device.add(record)
+            elif record.live and self.tree.tier_of(record) == "host":
+                self.prefetch.queue.add(record)
+        self._walk.clear()
+
+    def next_host_victim(self) -> NodeRecord | None:
+        """The next node to drop from host memory, or None."""
+        started = self.timer() if self.telemetry else 0
+        record = self.host.peek()
+        if record is None:
+            return None
+        if self.telemetry:
+            policy = self._lae if self._host_by_recency() else self.policy
+            self._report(self.telemetry, record, self.host, policy, ("host", "none"), started)
+        self.host.discard(record)
+        return record
+
+    def _report(
+        self, telemetry: Telemetry, record: NodeRecord, queue: LazyQueue[NodeRecord], policy: Policy, tiers: tuple[str, str], started: int,
+    ) -> None:
+        decision = catalog.decision_of(policy, record, queue.peek_second())
+        took = self.timer() - started
+        telemetry.eviction(record, *tiers, decision, len(queue), took, self.event_id(record.last_workflow))
+
+    def event_id(self, workflow: int) -> int:
+        """Id in the event stream of the name of a workflow, live or past, by its number; 0 when forgotten."""
+        name = self._names.get(workflow)
+        return self.telemetry.writer.intern(Namespace.WORKFLOW, name) if self.telemetry and name else 0
+
+    def _host_by_recency(self) -> bool:
+        return self.knobs["host_order"] == "recency" and self.policy.name not in ("lru", "session_lae")
+
+    def _host_key(self) -> Callable[[NodeRecord], Key]:
+        return self._lae.key if self._host_by_recency() else self.policy.key
+
+    # ---- what the state tells (pbkv.state.Listener) -------------------------------------------------------------------------
+
+    def rescored(self, record: NodeRecord, fell: bool) -> None:
+        if fell and self.policy.by_score:
+            self.device.push(record)
+            self.host.push(record)
+        # Its order is by value (Eq. 1), which may rise while the score falls.
+        self.prefetch.queue.push(record)
+        if self.telemetry:
+            self.telemetry.changed(record)
+
+    def rekeyed(self, record: NodeRecord) -> None:
+        self.device.push(record)
+        self.host.push(record)
+
+    def predicted(self, workflow: Workflow, took_ns: int) -> None:
+        if self.telemetry:
+            self.telemetry.prediction(workflow, self.predictor.version, took_ns / 1e3)
+
+    def started(self, workflow: Workflow) -> None:
+        if self.telemetry:
+            self._names[workflow.name_id] = workflow.name
+            if len(self._names) > MAX_PAST:
+                del self._names[next(iter(self._names))]
+            self.telemetry.workflow(workflow, "start")
+
+    def retired(self, workflow: Workflow, reason: str, records: list[NodeRecord]) -> None:
+        self.counts["retired_workflows"] += 1
+        if not self.telemetry:
+            return
+        self.telemetry.workflow(workflow, "end", reason)
+        tokens = [self.tree.tokens_of(record) for record in records]
+        self.telemetry.workflow(workflow, "retire", reason, sum(device for device, _ in tokens), sum(host for _, host in tokens))
+
+    # ---- knobs -------------------------------------------------------------------------------------------------------------
+
+    def knobs_changed(self, names: set[str]) -> None:
+        """Values in `knobs` have changed: scores and orders follow, nothing cached is lost."""
+        if "policy" in names:
+            self.use(catalog.make_policy(str(self.knobs["policy"]), self.reads, self.rekeyed))
+        elif names & {"gamma", "k"}:
+            self.state.rescore()
+        if "host_order" in names:
+            self.host.order_by(self._host_key())
+        self._set_scoring()
+
+    def use(self, policy: Policy) -> None:
+        """Order by this policy from now on."""
+        self.policy = policy
+        self.state.use(policy)
+        self.device.order_by(policy.key)
+        self.host.order_by(self._host_key())
+        self._set_scoring()
+
+    def _set_scoring(self) -> None:
+        self.state.score_from_now_on(self.policy.by_score or self.telemetry is not None or self.knobs["prefetch"] != "off")
+
+    def observe_with(self, telemetry: Telemetry) -> None:
+        """Report through `telemetry`, which also shows predictions and scores that the policy may not need."""
+        self.telemetry = telemetry
+        self._set_scoring()
+
