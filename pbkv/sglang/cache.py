@@ -6,7 +6,7 @@ from sglang.srt.mem_cache.registry import create_unified_radix_cache
 from sglang.srt.mem_cache.unified_cache.components import ComponentType
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 
-from pbkv.sglang.config import PluginConfig
+from pbkv.config import ServerConfig
 from pbkv.sglang.full import PbkvFull
 from pbkv.sglang.runtime import Runtime
 
@@ -51,7 +51,7 @@ class PbkvCache(UnifiedRadixCache):
         return indices
 
 
-def make_cache(ctx: Any, config: PluginConfig) -> Any:
+def make_cache(ctx: Any, config: ServerConfig) -> Any:
     """Factory for SGLang's registry. The Rust core compiles its policies in, so the Python core it is."""
     ctx.params.tree_core_backend = "python"
     ctx.params.component_registry_override = {ComponentType.FULL: PbkvFull}

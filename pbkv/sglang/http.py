@@ -6,12 +6,12 @@ import logging
 import time
 from typing import Any, cast
 
+from pbkv.config import ServerConfig
 from pbkv.control.access import require_token
 from pbkv.control.models import KnobPatch
 from pbkv.control.router import control_router
 from pbkv.errors import PbkvError, StaleVersion, UsageError
 from pbkv.identity import parse_payload
-from pbkv.sglang.config import PluginConfig
 from pbkv.sglang.control import PbkvCommandReq
 
 log = logging.getLogger("pbkv")
@@ -57,7 +57,7 @@ class SchedulerBackend:
         return await self.command("state")
 
 
-def mount(app: Any, tokenizer_manager: Any, config: PluginConfig, host: str) -> None:
+def mount(app: Any, tokenizer_manager: Any, config: ServerConfig, host: str) -> None:
     """Add /pbkv to SGLang's app. Off loopback a token is required: anyone who reaches the port could change the knobs."""
     token = config.token()
     require_token(host, token, "PBKV_CONFIG")

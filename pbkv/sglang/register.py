@@ -72,8 +72,8 @@ def _install() -> None:
 
 
 def _factory(ctx: Any) -> Any:
+    from pbkv.config import load_config
     from pbkv.sglang.cache import make_cache
-    from pbkv.sglang.config import load_config
 
     try:
         return make_cache(ctx, load_config())
@@ -139,7 +139,7 @@ def _before_http(server_args: Any, tokenizer_manager: Any, *args: Any, **kwargs:
         return
     from sglang.srt.entrypoints.http_server import app
 
-    from pbkv.sglang.config import load_config
+    from pbkv.config import load_config
     from pbkv.sglang.http import mount
 
     try:

@@ -4,16 +4,18 @@ from typing import Any
 
 from sglang.srt.mem_cache.base_prefix_cache import EvictParams
 
+from pbkv.config import ServerConfig
+from pbkv.control.commands import Commands
+from pbkv.events.stream import stream_facts
 from pbkv.knobs import KnobSet
 from pbkv.manager import CacheManager
 from pbkv.predictor.markov import OnlineMarkov
 from pbkv.record import NodeRecord
 from pbkv.sglang.calls import Calls
-from pbkv.sglang.config import PluginConfig
 from pbkv.sglang.occupancy import Sampler
 from pbkv.sglang.pages import Pages
 from pbkv.sglang.prefetch import LoadBacks
-from pbkv.sglang.stream import Stream
+from pbkv.sglang.stream import open_stream
 from pbkv.sglang.tree import FULL, LeafSet, NodeTree, record_of
 from pbkv.telemetry import Telemetry
 
@@ -21,21 +23,25 @@ from pbkv.telemetry import Telemetry
 class Runtime(CacheManager):
     """Built once per scheduler process; the cache, its Full component and the scheduler hooks hold a reference."""
 
-    def __init__(self, cache: Any, config: PluginConfig, ctx: Any) -> None:
+    def __init__(self, cache: Any, config: ServerConfig, ctx: Any) -> None:
         self.cache, self.config = cache, config
         self.core = cache.tree_core
-        self.history: list[dict[str, Any]] = []
         tree = NodeTree(cache)
         super().__init__(tree, KnobSet(config.knob_values()), OnlineMarkov(), bytes_per_token=_bytes_per_token(cache))
-        self.stream = Stream(config, ctx) if ctx.tp_rank == 0 and config.events else None
+        self.stream = open_stream(config, ctx)
         self.pages: Pages | None = None
         if self.stream is not None:
             self.observe_with(Telemetry(self.stream.writer, tree.tier_of, tree.parent_of, self.state.agent_names))
         self.loads = LoadBacks(self)
         self.sampler = Sampler(self)
         self.calls = Calls(self)
+        self.commands = Commands(self, self._facts)
         cache.runtime = cache.components[FULL].runtime = self
         self.attach_tree()
+
+    def _facts(self) -> dict[str, Any]:
+        """What `GET /pbkv/state` says of this engine besides its cache."""
+        return {"engine": "sglang", "server": self.config.server, **stream_facts(self.stream)}
 
     def observe_with(self, telemetry: Telemetry) -> None:
         super().observe_with(telemetry)

@@ -14,8 +14,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from pbkv import __version__
+from pbkv.config import ServerConfig
 from pbkv.knobs import KNOBS
-from pbkv.sglang.config import PluginConfig
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -52,8 +52,8 @@ def test_every_knob_is_documented_as_it_is() -> None:
 
 def test_every_setting_is_documented_with_its_default() -> None:
     rows = table(OPERATIONS, "| setting |")
-    assert list(rows) == [f.name for f in fields(PluginConfig)]
-    defaults = PluginConfig()
+    assert list(rows) == [f.name for f in fields(ServerConfig)]
+    defaults = ServerConfig()
     for name, (default, _) in rows.items():
         value = getattr(defaults, name)
         if isinstance(value, int | float):

@@ -20,11 +20,11 @@ from sglang.srt.mem_cache.registry import create_unified_radix_cache
 from sglang.srt.mem_cache.unified_cache.components import ComponentType
 from sglang.srt.server_args import ServerArgs, set_global_server_args_for_scheduler
 
+from pbkv.config import ServerConfig
 from pbkv.events.writer import EventWriter
 from pbkv.eviction.queue import LazyQueue
 from pbkv.identity import CallIdentity
 from pbkv.sglang.cache import make_cache
-from pbkv.sglang.config import PluginConfig
 from pbkv.sglang.tree import record_of
 from pbkv.telemetry import Telemetry
 from tests.support.stream import Recorder
@@ -75,7 +75,7 @@ class Bench:
             tp_worker=SimpleNamespace(register_hicache_layer_transfer_counter=lambda counter: None),
         )
         self.cache: Any = (
-            create_unified_radix_cache(self.ctx) if plugin is None else make_cache(self.ctx, PluginConfig(events="", knobs=plugin))
+            create_unified_radix_cache(self.ctx) if plugin is None else make_cache(self.ctx, ServerConfig(events="", knobs=plugin))
         )
         self.runtime: Any = self.cache.runtime if plugin is not None else None
         self.core: Any = self.cache.tree_core

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from pbkv.config import ENV, ServerConfig, load_config
 from pbkv.errors import UsageError
 from pbkv.knobs import KNOBS
-from pbkv.sglang.config import ENV, PluginConfig, load_config
 
 
 def write(folder: Path, text: str | bytes) -> str:
@@ -28,7 +28,7 @@ def refusal(path: str) -> str:
 
 def test_no_file_gives_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(ENV, raising=False)
-    assert load_config() == PluginConfig()
+    assert load_config() == ServerConfig()
 
 
 def test_the_environment_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,7 +37,7 @@ def test_the_environment_names_the_file(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_an_empty_object_is_valid(tmp_path: Path) -> None:
-    assert load_config(write(tmp_path, "{}")) == PluginConfig()
+    assert load_config(write(tmp_path, "{}")) == ServerConfig()
 
 
 def test_knobs_start_from_the_file_and_the_budget_from_the_link(tmp_path: Path) -> None:
@@ -111,8 +111,8 @@ def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
 def test_a_token_is_read_and_stripped(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text(" secret\n")
-    assert PluginConfig(token_file=str(path)).token() == "secret"
-    assert PluginConfig().token() is None
+    assert ServerConfig(token_file=str(path)).token() == "secret"
+    assert ServerConfig().token() is None
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"  ", b"\xff\xfe\xff", "t\u00f6ken".encode(), b"two words"])
@@ -120,9 +120,9 @@ def test_a_token_that_guards_nothing_is_refused(tmp_path: Path, content: bytes) 
     path = tmp_path / "token"
     path.write_bytes(content)
     with pytest.raises(UsageError, match="token_file"):
-        PluginConfig(token_file=str(path)).token()
+        ServerConfig(token_file=str(path)).token()
 
 
 def test_a_token_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"token_file.*No such file"):
-        PluginConfig(token_file=str(tmp_path / "nothing")).token()
+        ServerConfig(token_file=str(tmp_path / "nothing")).token()

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from pbkv.control.commands import MAX_HISTORY
 from pbkv.events.wire import decode
 from pbkv.knobs import KNOBS
-from pbkv.sglang.control import MAX_HISTORY, PbkvCommandReq, handle
+from pbkv.sglang.control import PbkvCommandReq, handle
 from tests.sglang_cache.harness import Bench
 
 A, B = list(range(100, 140)), list(range(500, 540))
@@ -80,7 +81,7 @@ def test_a_refused_change_changes_nothing(bench: Bench, version: int, changes: d
     assert found == status
     assert names in body["error"]
     assert bench.runtime.knobs.values == before
-    assert bench.runtime.history == []
+    assert bench.runtime.commands.history == []
 
 
 def test_an_unconfirmed_change_is_taken_back_by_the_clock(bench: Bench) -> None:
@@ -90,7 +91,7 @@ def test_an_unconfirmed_change_is_taken_back_by_the_clock(bench: Bench) -> None:
     assert bench.runtime.knobs["gamma"] == 0.1
     send(bench, "tick", now=111.0, wall_ns=3)
     assert bench.runtime.knobs["gamma"] == 0.8
-    assert [(h["source"], h["new"]) for h in bench.runtime.history] == [("manual", 0.1), ("expiry", 0.8)]
+    assert [(h["source"], h["new"]) for h in bench.runtime.commands.history] == [("manual", 0.1), ("expiry", 0.8)]
 
 
 def test_a_confirmed_change_stays(bench: Bench) -> None:
@@ -133,5 +134,5 @@ def test_a_broken_command_is_answered_and_the_scheduler_goes_on(bench: Bench, op
 def test_the_history_is_bounded(bench: Bench) -> None:
     for n in range(MAX_HISTORY + 20):
         assert patch(bench, n + 1, {"gamma": (n % 10) / 10})[0] == 200
-    assert len(bench.runtime.history) == MAX_HISTORY
-    assert bench.runtime.history[-1]["version"] == MAX_HISTORY + 21
+    assert len(bench.runtime.commands.history) == MAX_HISTORY
+    assert bench.runtime.commands.history[-1]["version"] == MAX_HISTORY + 21

@@ -9,9 +9,9 @@ import pytest
 from fastapi import FastAPI
 from hypothesis import given, settings
 
+from pbkv.config import ServerConfig
 from pbkv.errors import UsageError
 from pbkv.identity import CallIdentity, identity_of
-from pbkv.sglang.config import PluginConfig
 from pbkv.sglang.http import clean_identity, mount
 from tests.core.test_identity_hostile import ANYTHING, PAYLOADS
 
@@ -72,17 +72,17 @@ def test_the_request_of_a_client_is_not_changed_in_place() -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.8.8.8"])
 def test_loopback_needs_no_token(host: str) -> None:
     app = FastAPI()
-    mount(app, None, PluginConfig(), host)
+    mount(app, None, ServerConfig(), host)
     assert "/pbkv/knobs" in app.openapi()["paths"]
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "example.org", ""])
 def test_elsewhere_a_token_is_required(host: str, tmp_path: Any) -> None:
     with pytest.raises(UsageError, match="token_file"):
-        mount(FastAPI(), None, PluginConfig(), host)
+        mount(FastAPI(), None, ServerConfig(), host)
     token = tmp_path / "token"
     token.write_text("secret")
-    mount(FastAPI(), None, PluginConfig(token_file=str(token)), host)
+    mount(FastAPI(), None, ServerConfig(token_file=str(token)), host)
     token.write_text("")
     with pytest.raises(UsageError, match="token_file"):
-        mount(FastAPI(), None, PluginConfig(token_file=str(token)), host)
+        mount(FastAPI(), None, ServerConfig(token_file=str(token)), host)

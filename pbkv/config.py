@@ -1,4 +1,4 @@
-"""Start-up settings of the plugin, from the JSON file named by PBKV_CONFIG. What can change while serving is a knob instead."""
+"""Start-up settings of a server, from the JSON file named by PBKV_CONFIG. What can change while serving is a knob instead."""
 
 import json
 import os
@@ -19,7 +19,7 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
 
 
 @dataclass(frozen=True)
-class PluginConfig:
+class ServerConfig:
     """Every setting has a default that works on one machine; an empty file is a valid one."""
 
     #: Name of this server in the event log, up to 32 bytes.
@@ -63,11 +63,11 @@ class PluginConfig:
         return token.decode()
 
 
-def load_config(path: str | None = None) -> PluginConfig:
+def load_config(path: str | None = None) -> ServerConfig:
     """Read and check the file named by `path` or PBKV_CONFIG; neither set gives the defaults. Raises UsageError."""
     path = path or os.environ.get(ENV)
     if not path:
-        return PluginConfig()
+        return ServerConfig()
     try:
         data = json.loads(Path(path).read_text())
     except OSError as error:
@@ -79,19 +79,19 @@ def load_config(path: str | None = None) -> PluginConfig:
     return parse_config(data, path)
 
 
-def parse_config(data: object, path: str) -> PluginConfig:
+def parse_config(data: object, path: str) -> ServerConfig:
     """Settings in a decoded file. Raises UsageError that names the file and the setting."""
     if not isinstance(data, dict):
         raise UsageError(f"{path}: expected a JSON object")
     settings: dict[str, Any] = {str(k): v for k, v in data.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    known = {f.name: f for f in fields(PluginConfig)}
+    known = {f.name: f for f in fields(ServerConfig)}
     for name, value in settings.items():
         if name not in known:
             raise UsageError(f"{path}: {_show(name)}: no such setting; expected one of {', '.join(known)}")
         expected = _expected(known[name].default, value)
         if expected:
             raise UsageError(f"{path}: {name} = {_show(value)}: expected {expected}")
-    config = PluginConfig(**settings)
+    config = ServerConfig(**settings)
     if not 0 < len(config.server.encode(errors="replace")) <= 32 or not config.server.isprintable():
         raise UsageError(f"{path}: server = {_show(config.server)}: expected 1 to 32 bytes of printable text")
     if config.replay_bytes < 1 << 20:
