@@ -9,8 +9,8 @@ import pytest
 from console.demo import stack as parts
 from console.demo.settings import KNOBS, Ports, Settings
 from console.main import run
+from pbkv.config import parse_config
 from pbkv.knobs import parse_changes
-from pbkv.sglang.config import parse_config
 
 
 @pytest.mark.parametrize(
