@@ -70,7 +70,7 @@ class CacheManager:
         self.device: LazyQueue[NodeRecord] = LazyQueue(self.policy.key, lambda r: r.node_id)
         self.host: LazyQueue[NodeRecord] = LazyQueue(self._host_key(), lambda r: r.node_id)
         self.prefetch: Prefetcher = Prefetcher(self)
-        self.state = CacheState(knobs, predictor, self.policy, self, self.reads, timer=timer)
+        self.state = CacheState(knobs, predictor, self.policy, self.reads, self, timer=timer)
         #: While set, the walk ends at the first victim that it does not admit.
         self.only: Callable[[NodeRecord], bool] | None = None
         self._walk: list[NodeRecord] = []

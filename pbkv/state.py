@@ -48,15 +48,15 @@ class Listener(Protocol):
 class CacheState:
     """Live workflows by name, and the scores of the records they touch.
 
-    `scoring` False leaves out predictions and scores, for an engine where nothing reads them. `timer` measures predictions, for events.
+    `reads` is what the policy may have been given too. `scoring` False leaves out predictions and scores, for an engine where nothing reads them. `timer` measures predictions, for events.
     """
 
     def __init__(
-        self, knobs: KnobSet, predictor: Predictor, policy: Policy, listener: Listener, reads: Reads | None = None, *,
+        self, knobs: KnobSet, predictor: Predictor, policy: Policy, reads: Reads, listener: Listener, *,
         max_workflows: int = MAX_WORKFLOWS, timer: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self.knobs, self.predictor, self.policy, self.listener = knobs, predictor, policy, listener
-        self.reads = reads or Reads()
+        self.reads = reads
         self.scoring = True
         self.live: OrderedDict[str, Workflow] = OrderedDict()  # longest without a call first
         self.agents: dict[str, int] = {}

@@ -8,6 +8,7 @@ from pbkv.eviction.he import He
 from pbkv.identity import CallIdentity
 from pbkv.knobs import K_MAX, KnobSet
 from pbkv.predictor.base import END, Moment, Prediction
+from pbkv.reads import Reads
 from pbkv.record import SCORE_ONE, NodeRecord
 from pbkv.state import MAX_PATH, CacheState
 from tests.core.fakes import Notes, Scripted, record
@@ -30,7 +31,7 @@ TWO_STEPS = Prediction(({0: 0.5, 1: 0.25}, {0: 0.25, 1: 0.5}, *({} for _ in rang
 def make(prediction: Prediction = TWO_STEPS, **knobs: object) -> tuple[CacheState, Notes, Fixed]:
     notes, predictor, knob_set = Notes(), Fixed(prediction), KnobSet()
     knob_set.values.update(knobs)  # type: ignore[arg-type]
-    return CacheState(knob_set, predictor, He(), notes), notes, predictor
+    return CacheState(knob_set, predictor, He(), Reads(), notes), notes, predictor
 
 
 def call(state: CacheState, name: str, agent: str, path: list[NodeRecord], *, final: bool = False) -> None:
@@ -184,7 +185,7 @@ def test_the_clock_never_goes_back() -> None:
 
 def test_room_is_made_by_retiring_the_longest_idle_and_never_a_running_one() -> None:
     notes, knobs = Notes(), KnobSet()
-    state = CacheState(knobs, Fixed(TWO_STEPS), He(), notes, max_workflows=2)
+    state = CacheState(knobs, Fixed(TWO_STEPS), He(), Reads(), notes, max_workflows=2)
     running, _ = state.begin_call(CallIdentity("running", "a"))
     call(state, "idle", "a", [])
     call(state, "new", "a", [])

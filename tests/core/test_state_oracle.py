@@ -79,7 +79,7 @@ class StateMachine(RuleBasedStateMachine):
     def start(self, seed: int) -> None:
         self.notes, self.predictor, self.knobs = Notes(), Scripted(seed), KnobSet()
         self.knobs.values["retire_idle_s"] = 10.0
-        self.state = CacheState(self.knobs, self.predictor, He(), self.notes, max_workflows=MAX_WORKFLOWS)
+        self.state = CacheState(self.knobs, self.predictor, He(), Reads(), self.notes, max_workflows=MAX_WORKFLOWS)
         self.clock, self.events = 0.0, 0
         self.live: dict[str, OracleWorkflow] = {}
         self.calls: list[tuple[Workflow, int]] = []
