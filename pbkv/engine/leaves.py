@@ -11,16 +11,18 @@ class Leaves:
         self.keeper, self.device, self.host = keeper, device, host
         self._device_queue, self._host_queue = keeper.device, keeper.host
         self.root = Node(0, (), 0.0)
-        self.root.parent = self.root
+        self.root.parent = None  # type: ignore[assignment]  # only the root has none
         self.root.on_device = True
         self.root.lock_ref = 1  # never a leaf
 
     # ---- locks -------------------------------------------------------------------------------------------------------------
 
-    def lock(self, node: Node) -> None:
-        """Protect the path from the root to `node`, evicted nodes at its end included."""
-        root, device = self.root, self.device
-        while node is not root:
+    def lock(self, node: Node, above: Node | None = None) -> None:
+        """Protect the path from the root to `node`, evicted nodes at its end included; only the part below `above`, if given: a lock on
+        `above` becomes one on `node`.
+        """
+        device, stop = self.device, above or self.root
+        while node is not stop:
             if not node.lock_ref:
                 if node.on_device:
                     pages = len(node.key)

@@ -23,6 +23,7 @@ class TwoTierTree(RadixTree):
         self._threshold = THRESHOLD[write_policy]
         self._counts = host.size > 0 and not self.is_write_back
         self._writes_back = host.size > 0 and self.is_write_back
+        self.evicted_retired = 0  # pages evicted from the device that only ended workflows had touched
         self._edges = 0
         # Nodes that may hold both copies while no copy is under way, oldest first; looked at again before use (write_back only).
         self._doubles: dict[int, Node] = {}
@@ -36,7 +37,10 @@ class TwoTierTree(RadixTree):
             record = self.keeper.next_device_victim()
             if record is None:
                 break
-            freed += self._evict_leaf(record.node)  # type: ignore[arg-type]
+            gone = self._evict_leaf(record.node)  # type: ignore[arg-type]
+            freed += gone
+            if record.retired:
+                self.evicted_retired += gone
         self.keeper.end_device_walk()
         return freed
 

@@ -5,6 +5,7 @@ The clock orders accesses and nothing else. Within one operation only the order 
 holds two candidates of one tier.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from pbkv.engine.leaves import Leaves
@@ -78,19 +79,13 @@ class RadixTree(Leaves):
             now -= _STEP
             node = node.parent
 
-    def peek(self, pages: tuple[int, ...]) -> list[Node]:
-        """Nodes of the longest cached prefix, root's child first, the last one possibly in part only. Changes nothing."""
-        node, path, offset = self.root, list[Node](), 0
-        while offset < len(pages):
-            child = node.children.get(pages[offset])
-            if child is None:
-                break
-            path.append(child)
-            end = offset + len(child.key)
-            if child.key != pages[offset:end]:
-                break
-            node, offset = child, end
-        return path
+    def walk(self) -> Iterator[Node]:
+        """All nodes but the root, parents before children. The tree must not change meanwhile."""
+        todo = list(self.root.children.values())
+        while todo:
+            node = todo.pop()
+            yield node
+            todo.extend(node.children.values())
 
     # ---- growing -----------------------------------------------------------------------------------------------------------
 

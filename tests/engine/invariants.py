@@ -1,23 +1,40 @@
 """What must hold of a tree between any two operations, found by walking all of it."""
 
-from collections.abc import Iterator
-
+from pbkv.engine.engine import Engine
 from pbkv.engine.node import DEVICE_LEAF, HOST_LEAF, NO_LEAF, Node
+from pbkv.engine.requests import WAITING
 from pbkv.engine.tiers import TwoTierTree
 
 
-def nodes_of(tree: TwoTierTree) -> Iterator[Node]:
-    """All nodes but the root, parents before children."""
-    todo = list(tree.root.children.values())
-    while todo:
-        node = todo.pop()
-        yield node
-        todo.extend(node.children.values())
+def check_engine(engine: Engine) -> None:
+    """The tree, and what running calls hold of the device."""
+    tree, scheduler, page = engine.tree, engine.scheduler, engine.settings.page_size
+    check_tree(tree)
+    decoding, held, context = scheduler.decoding, 0, 0
+    running = [c for c in engine._calls.values() if c.where != WAITING]
+    for call in running:
+        done = call.done + (decoding.generated(call) - call.generated if call in decoding.calls else 0)
+        held += -(-done // page) - call.tree_pages
+        context += done if call in decoding.calls else 0
+        assert _depth_pages(tree, call.node) == call.tree_pages
+        assert call.node.lock_ref > 0
+    assert tree.device.held == held
+    assert decoding.kv_tokens == context
+    assert len(decoding) <= scheduler.max_running
+    assert len(running) + engine.waiting == len(engine._calls)
+
+
+def _depth_pages(tree: TwoTierTree, node: Node) -> int:
+    pages = 0
+    while node is not tree.root:
+        pages += len(node.key)
+        node = node.parent
+    return pages
 
 
 def check_tree(tree: TwoTierTree) -> None:
     """Accounts, leaves, locks and structure agree with each other."""
-    nodes = list(nodes_of(tree))
+    nodes = list(tree.walk())
     assert tree.nodes == len(nodes)
     _check_accounts(tree, nodes)
     for node in nodes:

@@ -1,4 +1,4 @@
-"""The embedded engine's tree is SGLang's cache, move for move: hits, victims and their order, sizes. This is what "correct" means for it."""
+"""The embedded engine's tree is SGLang's cache, move for move: hits, victims and their order, sizes. That defines "correct" for it."""
 
 from typing import Any
 
