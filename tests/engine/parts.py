@@ -1,9 +1,15 @@
 """Small stand-ins around a tree alone: a keeper that evicts least recently used first, and copies that complete when told to."""
 
+from typing import Any
+
 from pbkv.engine.node import DEVICE_LEAF, Node
 from pbkv.engine.pools import Pool
 from pbkv.engine.tiers import TwoTierTree, WritePolicy
+from pbkv.engine.view import NodeView
 from pbkv.eviction.queue import LazyQueue
+from pbkv.knobs import KnobSet
+from pbkv.manager import CacheManager
+from pbkv.predictor.markov import OnlineMarkov
 from pbkv.record import NodeRecord
 
 
@@ -75,6 +81,13 @@ class HeldCopies:
             self.tree.backed_up(node)
         for node, edge in loads:
             self.tree.loaded(node, edge)
+
+
+def make_manager(knobs: dict[str, Any], *, writes_back: bool = False) -> CacheManager:
+    """The real manager, for a tree of its own."""
+    made = KnobSet()
+    made.values.update(knobs)
+    return CacheManager(NodeView(writes_back=writes_back), made, OnlineMarkov(), bytes_per_token=1, timer=lambda: 0)
 
 
 def make_tree(device: int, host: int = 0, page: int = 1, write_policy: WritePolicy = "write_through", keeper: object = None) -> TwoTierTree:

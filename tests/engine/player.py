@@ -5,6 +5,7 @@ from typing import Any
 
 from pbkv.engine.node import Node
 from pbkv.engine.tiers import TwoTierTree
+from pbkv.identity import CallIdentity
 
 
 class Paging:
@@ -79,6 +80,25 @@ class TreePlayer:
             end = tree.insert(tree.root, pages, 0, found.device_pages, 0)
         tree.unlock(found.device)
         return None if end is None else len(self.path(end))
+
+    def call(self, workflow: str, agent: str, tokens: list[int], final: bool) -> Any:
+        """A whole call, as the harness makes one: its path enters the tree, is read, and belongs to the workflow."""
+        end = self.put(tokens)
+        if end is None:
+            return None
+        pages = self.paging.pages(tokens)
+        node, path = self.tree.match(pages, len(pages)).best, list[Any]()
+        while node is not self.tree.root:
+            path.append(node.record)
+            node = node.parent
+        state = self.tree.keeper.state
+        made, agent_id = state.begin_call(CallIdentity(workflow, agent, final))
+        state.touch(made, agent_id, path[::-1])
+        state.end_call(made, final=final)
+        return end
+
+    def close(self, workflow: str) -> bool:
+        return self.tree.keeper.state.close(workflow)
 
     def match(self, tokens: list[int]) -> Any:
         pages = self.paging.pages(tokens)
