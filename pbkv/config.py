@@ -63,11 +63,13 @@ class ServerConfig:
         return token.decode()
 
 
-def load_config(path: str | None = None) -> ServerConfig:
-    """Read and check the file named by `path` or PBKV_CONFIG; neither set gives the defaults. Raises UsageError."""
+def load_config(path: str | None = None, *, server: str = ServerConfig.server) -> ServerConfig:
+    """Read and check the file named by `path` or PBKV_CONFIG; neither set gives the defaults. `server` is the name of a server that the
+    file does not name. Raises UsageError.
+    """
     path = path or os.environ.get(ENV)
     if not path:
-        return ServerConfig()
+        return ServerConfig(server=server)
     try:
         data = json.loads(Path(path).read_text())
     except OSError as error:
@@ -76,10 +78,10 @@ def load_config(path: str | None = None) -> ServerConfig:
         raise UsageError(f"{ENV} = {path!r}: not JSON of a sane depth") from None
     except ValueError as error:
         raise UsageError(f"{ENV} = {path!r}: not JSON ({error})") from None
-    return parse_config(data, path)
+    return parse_config(data, path, server=server)
 
 
-def parse_config(data: object, path: str) -> ServerConfig:
+def parse_config(data: object, path: str, *, server: str = ServerConfig.server) -> ServerConfig:
     """Settings in a decoded file. Raises UsageError that names the file and the setting."""
     if not isinstance(data, dict):
         raise UsageError(f"{path}: expected a JSON object")
@@ -91,7 +93,7 @@ def parse_config(data: object, path: str) -> ServerConfig:
         expected = _expected(known[name].default, value)
         if expected:
             raise UsageError(f"{path}: {name} = {_show(value)}: expected {expected}")
-    config = ServerConfig(**settings)
+    config = ServerConfig(**{**settings, "server": settings.get("server", server)})
     if not 0 < len(config.server.encode(errors="replace")) <= 32 or not config.server.isprintable():
         raise UsageError(f"{path}: server = {_show(config.server)}: expected 1 to 32 bytes of printable text")
     if config.replay_bytes < 1 << 20:

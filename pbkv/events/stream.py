@@ -1,6 +1,8 @@
 """The event stream of one server: writer, publisher, and the names that describe the server itself."""
 
 import atexit
+import time
+from collections.abc import Callable
 from typing import Any
 
 from pbkv.config import ServerConfig
@@ -10,11 +12,16 @@ from pbkv.events.writer import EventWriter
 
 
 class EventStream:
-    """Opened by the one process of a server that publishes. Raises UsageError when an endpoint cannot be bound."""
+    """Opened by the one process of a server that publishes; `monotonic_ns` is the clock of its events. Raises UsageError when an endpoint
+    cannot be bound.
+    """
 
-    def __init__(self, config: ServerConfig, *, engine: str, model: str, control_url: str, rank: int = 0) -> None:
+    def __init__(
+        self, config: ServerConfig, *, engine: str, model: str, control_url: str, rank: int = 0,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
         self._publisher = Publisher(config.events, config.replay, replay_bytes=config.replay_bytes)
-        self.writer = EventWriter(config.server, self._publisher, rank=rank)
+        self.writer = EventWriter(config.server, self._publisher, rank=rank, monotonic_ns=monotonic_ns)
         self.events, self.replay = self._publisher.endpoint, self._publisher.replay_endpoint
         self.control_url = config.control_url or control_url
         self.writer.intern(Namespace.ENGINE, engine)
