@@ -54,10 +54,14 @@ class Tree(Protocol):
 
 
 class CacheManager:
-    """`timer`: nanosecond clock for durations in events; decides nothing. Without `telemetry` nothing is reported."""
+    """`timer`: nanosecond clock for durations in events; decides nothing. Without `telemetry` nothing is reported.
+
+    `always_score`: predict and score although nothing here reads it: of several ranks one has telemetry, and all must learn alike.
+    """
 
     def __init__(
         self, tree: Tree, knobs: KnobSet, predictor: Predictor, *, bytes_per_token: int, timer: Callable[[], int] = time.perf_counter_ns,
+        always_score: bool = False,
     ) -> None:
         self.tree, self.knobs, self.bytes_per_token, self.timer = tree, knobs, bytes_per_token, timer
         self.step = 0
@@ -76,6 +80,7 @@ class CacheManager:
         self._walk: list[NodeRecord] = []
         self._held: dict[int, list[NodeRecord]] = {}
         self._names: dict[int, str] = {}
+        self._always_score = always_score
         self._set_scoring()
 
     # ---- tree --------------------------------------------------------------------------------------------------------------
@@ -243,7 +248,8 @@ class CacheManager:
         self._set_scoring()
 
     def _set_scoring(self) -> None:
-        self.state.score_from_now_on(self.policy.by_score or self.telemetry is not None or self.knobs["prefetch"] != "off")
+        wanted = self.policy.by_score or self.telemetry is not None or self.knobs["prefetch"] != "off"
+        self.state.score_from_now_on(wanted or self._always_score)
 
     def observe_with(self, telemetry: Telemetry) -> None:
         """Report through `telemetry`, which also shows predictions and scores that the policy may not need."""

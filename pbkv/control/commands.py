@@ -63,9 +63,20 @@ class Commands:
         named = [{"name": c.name, "old": c.old, "new": c.new} for c in changes]
         return {"version": manager.knobs.version, "step": manager.step, "changes": named}
 
+    def set_by_guard(self, changes: dict[str, Any], reason: str) -> None:
+        """The engine itself changes knobs, because `reason` left it no choice; the caller sees to the effect."""
+        knobs, step = self._manager.knobs, self._manager.step
+        made = knobs.apply(
+            changes, if_version=knobs.version, step=step, actor="engine", reason=reason, source="guard", now=self._clock(),
+        )
+        self._note(made, time.time_ns())
+
     def _applied(self, changes: list[Change], wall_ns: int) -> None:
+        self._manager.knobs_changed({c.name for c in changes})
+        self._note(changes, wall_ns)
+
+    def _note(self, changes: list[Change], wall_ns: int) -> None:
         manager, telemetry = self._manager, self._manager.telemetry
-        manager.knobs_changed({c.name for c in changes})
         for change in changes:
             self.history.append({
                 "version": change.version, "step": manager.step, "wall_ns": wall_ns, "name": change.name, "old": change.old,

@@ -18,12 +18,12 @@ class PbkvCache(UnifiedRadixCache):
 
     def checkpoint_into_tree(self, req: Any, *, up_to: int, **kwargs: Any) -> None:
         super().checkpoint_into_tree(req, up_to=up_to, **kwargs)
-        self.runtime.calls.checkpoint(req)
+        self.runtime.guard.run(self.runtime.calls.checkpoint, req)
 
     def on_release(self, req: Any, *, checkpointed: bool) -> None:
         super().on_release(req, checkpointed=checkpointed)
         if req.finished():
-            self.runtime.calls.finish(req)
+            self.runtime.guard.run(self.runtime.calls.finish, req)
 
     def ready_to_load_host_cache(self) -> int:
         """A prefetched node looks resident at once, so a prefill that reads it must wait for the load although no request asked for
@@ -37,7 +37,7 @@ class PbkvCache(UnifiedRadixCache):
 
     def loading_check(self, finish_count: int | None = None) -> None:
         super().loading_check(finish_count)
-        self.runtime.prefetch.reap(self.ongoing_load_back)
+        self.runtime.guard.run(self.runtime.prefetch.reap, self.ongoing_load_back)
 
     def reset(self) -> None:
         super().reset()
@@ -47,7 +47,7 @@ class PbkvCache(UnifiedRadixCache):
     def _execute_kv_backup(self, node_id: Any, device_value: Any, comp_xfers: Any, sidecar_xfers: Any) -> Any:
         indices = super()._execute_kv_backup(node_id, device_value, comp_xfers, sidecar_xfers)
         if indices is not None:
-            self.runtime.backed_up(len(indices))
+            self.runtime.guard.run(self.runtime.backed_up, len(indices))
         return indices
 
 

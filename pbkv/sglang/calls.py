@@ -31,6 +31,8 @@ class Call:
     agent_name: str
     step: int
     final: bool
+    #: Of which life of the state it is: what began before a fault is nobody's after it.
+    era: int = 0
 
 
 class Calls:
@@ -54,6 +56,10 @@ class Calls:
         self._queued[self._arrivals] = req
         self._runtime.hold(self._arrivals, [record_of(node) for node in self._path(found.best_match_node)])
 
+    def forget_queued(self) -> None:
+        """Nothing is held any more."""
+        self._queued.clear()
+
     def prune(self, waiting: list[Any]) -> None:
         """Calls that left the queue, by admission or abort, hold nothing any more."""
         if not self._queued:
@@ -67,7 +73,7 @@ class Calls:
 
     def checkpoint(self, req: Any) -> None:
         """SGLang put the call's KV so far into the tree: prefill chunk, end of prefill, or end."""
-        call: Call | None = req.__dict__.get("pbkv_call")
+        call = self._call_of(req)
         first = call is None
         if call is None:
             call = req.pbkv_call = self._begin(req)
@@ -85,6 +91,10 @@ class Calls:
         if self._runtime.pages:
             req.pbkv_end = (req.last_node, *self._runtime.pages.name_path(path))
 
+    def _call_of(self, req: Any) -> Call | None:
+        call: Call | None = req.__dict__.get("pbkv_call")
+        return call if call is not None and call.era == self._runtime.era else None
+
     def _path(self, node_id: int) -> list[Any]:
         core = self._runtime.core
         node, path = core.node_by_id(node_id), []
@@ -100,10 +110,10 @@ class Calls:
         identity = self._identity(req)
         if identity is None:
             counts["unattributed"] += 1
-            return Call(None, 0, "", 0, False)
+            return Call(None, 0, "", 0, False, self._runtime.era)
         workflow, agent = self._runtime.state.begin_call(identity)
         # The name predictions use, so that "(unnamed)" and "(other)" compare as what they are.
-        return Call(workflow, agent, self._runtime.state.agent_names[agent], workflow.step, identity.final)
+        return Call(workflow, agent, self._runtime.state.agent_names[agent], workflow.step, identity.final, self._runtime.era)
 
     def _identity(self, req: Any) -> CallIdentity | None:
         hints = req.kv_hints.actions if req.kv_hints is not None else ()
@@ -128,7 +138,8 @@ class Calls:
 
     def finish(self, req: Any) -> None:
         """The call has ended, one way or another, and has released its KV. Reported before its workflow retires."""
-        call: Call | None = req.__dict__.pop("pbkv_call", None)
+        call = self._call_of(req)
+        req.__dict__.pop("pbkv_call", None)
         if call is None:
             return
         aborted = isinstance(req.finished_reason, FINISH_ABORT)

@@ -88,19 +88,19 @@ def _runtime(scheduler: Any) -> Any:
 def _after_plan(plan: Any, scheduler: Any, *args: Any, **kwargs: Any) -> None:
     runtime = _runtime(scheduler)
     if runtime is not None:
-        runtime.after_plan(scheduler, plan.batch_to_run)
+        runtime.guard.run(runtime.after_plan, scheduler, plan.batch_to_run)
 
 
 def _after_queued(result: Any, scheduler: Any, req: Any, *args: Any, **kwargs: Any) -> None:
     runtime = _runtime(scheduler)
     if runtime is not None:
-        runtime.calls.queued(req)
+        runtime.guard.run(runtime.calls.queued, req)
 
 
 def _after_close_session(result: Any, scheduler: Any, recv_req: Any) -> None:
     runtime = _runtime(scheduler)
     if runtime is not None:
-        runtime.state.close(session_workflow(recv_req.session_id))
+        runtime.guard.run(runtime.state.close, session_workflow(recv_req.session_id))
 
 
 def _after_init_dispatcher(result: Any, scheduler: Any) -> None:

@@ -12,6 +12,7 @@ from pbkv.manager import CacheManager
 from pbkv.predictor.markov import OnlineMarkov
 from pbkv.record import NodeRecord
 from pbkv.sglang.calls import Calls
+from pbkv.sglang.guard import Guard, GuardedTelemetry
 from pbkv.sglang.occupancy import Sampler
 from pbkv.sglang.pages import Pages
 from pbkv.sglang.prefetch import LoadBacks
@@ -27,11 +28,15 @@ class Runtime(CacheManager):
         self.cache, self.config = cache, config
         self.core = cache.tree_core
         tree = NodeTree(cache)
-        super().__init__(tree, KnobSet(config.knob_values()), OnlineMarkov(), bytes_per_token=_bytes_per_token(cache))
+        knobs = KnobSet(config.knob_values())
+        super().__init__(tree, knobs, OnlineMarkov(), bytes_per_token=_bytes_per_token(cache), always_score=True)
+        self.guard = Guard(self._failed)
+        self.era = 0
         self.stream = open_stream(config, ctx)
         self.pages: Pages | None = None
         if self.stream is not None:
-            self.observe_with(Telemetry(self.stream.writer, tree.tier_of, tree.parent_of, self.state.agent_names))
+            report = (self.stream.writer, tree.tier_of, tree.parent_of, self.state.agent_names)
+            self.observe_with(GuardedTelemetry(*report, failed=self._cannot_report))
         self.loads = LoadBacks(self)
         self.sampler = Sampler(self)
         self.calls = Calls(self)
@@ -41,7 +46,8 @@ class Runtime(CacheManager):
 
     def _facts(self) -> dict[str, Any]:
         """What `GET /pbkv/state` says of this engine besides its cache."""
-        return {"engine": "sglang", "server": self.config.server, **stream_facts(self.stream)}
+        fault = self.guard.fault or None
+        return {"engine": "sglang", "server": self.config.server, "fault": fault, "faults": self.guard.faults, **stream_facts(self.stream)}
 
     def observe_with(self, telemetry: Telemetry) -> None:
         super().observe_with(telemetry)
@@ -52,15 +58,15 @@ class Runtime(CacheManager):
     def attach_tree(self) -> None:
         """Take over the leaf sets of a tree that is new or was flushed, and follow its nodes' removal."""
         self.flushed()
-        self.core.evictable_device_leaves = LeafSet(self.device)
-        self.core.evictable_host_leaves = LeafSet(self.host)
+        self.core.evictable_device_leaves = LeafSet(self.device, self.guard)
+        self.core.evictable_host_leaves = LeafSet(self.host, self.guard)
         unregister = type(self.core)._unregister_node
 
         def unregister_node(node: Any) -> None:
             unregister(self.core, node)
             record: NodeRecord | None = node.__dict__.get("pbkv")
             if record is not None:
-                self.removed(record)
+                self.guard.run(self.removed, record)
 
         self.core._unregister_node = unregister_node
 
@@ -69,6 +75,32 @@ class Runtime(CacheManager):
         suffix = suffix_node.__dict__.get("pbkv")
         if suffix is not None:
             self.split(record_of(prefix_node), suffix)
+
+    # ---- faults ------------------------------------------------------------------------------------------------------------
+
+    def _failed(self) -> None:
+        """From now on SGLang's own LRU; said where knob changes are said."""
+        self.commands.set_by_guard({"policy": "lru"}, self.guard.fault)
+
+    def _cannot_report(self) -> None:
+        self.telemetry = self.pages = None
+
+    def knobs_changed(self, names: set[str]) -> None:
+        if self.guard.fault and "policy" in names:
+            self._rearm()
+        super().knobs_changed(names)
+
+    def _rearm(self) -> None:
+        """After a fault nothing we know of nodes and workflows can be trusted, so all of it begins anew."""
+        self.guard.fault = ""
+        self.era += 1
+        self.state.live.clear()
+        self.calls.forget_queued()
+        for node in self.core._node_arena.values():
+            node.__dict__.pop("pbkv", None)
+        self.flushed()
+        self.core.evictable_device_leaves.reenter()
+        self.core.evictable_host_leaves.reenter()
 
     # ---- eviction ----------------------------------------------------------------------------------------------------------
 

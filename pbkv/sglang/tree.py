@@ -7,6 +7,7 @@ from sglang.srt.mem_cache.unified_cache.components import ComponentType
 
 from pbkv.eviction.queue import LazyQueue
 from pbkv.record import NodeRecord
+from pbkv.sglang.guard import Guard
 
 FULL = ComponentType.FULL
 
@@ -34,19 +35,30 @@ def host_tokens(node: Any) -> int:
 class LeafSet(set[Any]):
     """SGLang's set of evictable leaves; whoever enters or leaves it enters or leaves the queue in the same breath."""
 
-    def __init__(self, queue: LazyQueue[NodeRecord]) -> None:
+    def __init__(self, queue: LazyQueue[NodeRecord], guard: Guard) -> None:
         super().__init__()
-        self._queue = queue
+        self._queue, self._guard = queue, guard
 
     def add(self, node: Any) -> None:
         if node not in self:
             super().add(node)
-            self._queue.add(record_of(node))
+            self._guard.run(self._enter, node)
+
+    def _enter(self, node: Any) -> None:
+        self._queue.add(record_of(node))
 
     def discard(self, node: Any) -> None:
         if node in self:
             super().discard(node)
-            self._queue.discard(node.pbkv)
+            self._guard.run(self._leave, node)
+
+    def _leave(self, node: Any) -> None:
+        self._queue.discard(record_of(node))
+
+    def reenter(self) -> None:
+        """All of it anew, after the queue was not kept for a while."""
+        for node in self:
+            self._enter(node)
 
 
 class NodeTree:

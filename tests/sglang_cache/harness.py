@@ -25,8 +25,8 @@ from pbkv.events.writer import EventWriter
 from pbkv.eviction.queue import LazyQueue
 from pbkv.identity import CallIdentity
 from pbkv.sglang.cache import make_cache
+from pbkv.sglang.guard import GuardedTelemetry
 from pbkv.sglang.tree import record_of
-from pbkv.telemetry import Telemetry
 from tests.support.stream import Recorder
 
 FULL = ComponentType.FULL
@@ -91,7 +91,8 @@ class Bench:
     def _observe(self) -> None:
         runtime = self.runtime
         writer = EventWriter("test", self.sink, epoch=1)
-        runtime.observe_with(Telemetry(writer, runtime.tree.tier_of, runtime.tree.parent_of, runtime.state.agent_names))
+        report = (writer, runtime.tree.tier_of, runtime.tree.parent_of, runtime.state.agent_names)
+        runtime.observe_with(GuardedTelemetry(*report, failed=runtime._cannot_report))
 
     def close(self) -> None:
         """Give back what SGLang would keep until the process ends."""
