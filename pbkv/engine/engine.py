@@ -8,7 +8,7 @@ from pbkv.engine.follower import Follower
 from pbkv.engine.link import Link
 from pbkv.engine.pools import Pool
 from pbkv.engine.reporter import Reporter
-from pbkv.engine.requests import Call, EngineRequest, Finished, pages_of
+from pbkv.engine.requests import Call, EngineRequest, Finished
 from pbkv.engine.scheduler import Chunk, Scheduler
 from pbkv.engine.settings import EngineSettings
 from pbkv.engine.tiers import TwoTierTree
@@ -49,6 +49,7 @@ class Engine:
         self.reporter: Reporter | None = None
         self.retractions = 0
         self._calls: dict[int, Call] = {}
+        self._tiered = settings.host_tokens > 0
         self._arrivals = 0
         self._finished: list[Finished] = []
         self._ticked = 0.0
@@ -88,7 +89,7 @@ class Engine:
         prompt, output, most = request.prompt_tokens, request.output_tokens, max(request.max_tokens, request.output_tokens)
         if prompt < 1 or output < 1:
             raise UsageError(f"call of {prompt} prompt and {output} output tokens: expected at least one of each")
-        if (len(request.pages), len(request.output_pages)) != pages_of(prompt, output, page):
+        if len(request.pages) != prompt // page or len(request.output_pages) != (prompt + output - 1) // page - prompt // page:
             got = f"{len(request.pages)} + {len(request.output_pages)} page ids"
             raise UsageError(f"call {request.id}: got {got}, which do not fit {prompt} + {output} tokens in pages of {page}")
         if prompt + most + 2 * page >= size * page:
@@ -167,16 +168,17 @@ class Engine:
 
     def _must_follow(self) -> bool:
         """Whether anybody wants to know which nodes belong to which workflow. Plain LRU without telemetry and prefetch does not."""
-        prefetches = self.settings.host_tokens > 0 and self.knobs["prefetch"] != "off"
+        prefetches = self._tiered and self.knobs["prefetch"] != "off"
         return prefetches or self.manager.policy.name != "lru" or self.manager.telemetry is not None
 
     def _step(self, until: float) -> bool:
-        if self.copies.reap():
+        if self._tiered and self.copies.reap():
             self.manager.prefetch.reap(self.copies.loading)
-        batch = self.scheduler.prefill_batch()
+        scheduler = self.scheduler
+        batch = scheduler.prefill_batch() if scheduler.may_prefill() else None
         if batch:
             self._prefill(batch)
-        elif self.scheduler.decoding.calls:
+        elif scheduler.decoding.calls:
             self._decode(until)
         else:
             return False
@@ -266,12 +268,12 @@ class Engine:
     def _steps_until(self, until: float, steps: int) -> int:
         """At most `steps`, fewer if a step would begin at `until` or later, or if a copy completes before an eviction is needed."""
         decoding, device = self.scheduler.decoding, self.tree.device
-        done = self.copies.next_done
+        done = self.copies.next_done if self._tiered else None
         if done is not None and decoding.pages_needed(steps) > device.free:
             until = min(until, done)
-        if math.isinf(until):
-            return steps
         left = max(until - self.clock.now, 0.0)
+        if self._decode_s(steps) <= left:
+            return steps
         steps = min(steps, max(1, math.ceil(left / self._decode_s(1))))
         while steps > 1 and self._decode_s(steps - 1) >= left:
             steps -= 1
@@ -280,7 +282,7 @@ class Engine:
     def _prefetch(self, steps: int) -> int:
         """With an idle link and an empty queue, decide what to load now; returns after how many steps to decide again."""
         knobs, prefetch = self.knobs, self.manager.prefetch
-        if not self.settings.host_tokens or knobs["prefetch"] == "off" or self.scheduler.waiting:
+        if not self._tiered or knobs["prefetch"] == "off" or self.scheduler.waiting:
             return steps
         now = self.clock.now
         if not self.link.idle(now):

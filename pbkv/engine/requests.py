@@ -1,14 +1,12 @@
 """A call as it enters the engine, as it runs, and as it leaves."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from pbkv.engine.node import Node
 from pbkv.workflow import Workflow
 
 
-@dataclass(frozen=True, slots=True)
-class EngineRequest:
+class EngineRequest(NamedTuple):
     """One call. `pages` are the content ids of the prompt's full pages, `output_pages` those of the further full pages that prompt and
     output make together; the last output token has no KV (see `pages_of`). `max_tokens` 0 = the output's length is announced exactly.
     """
@@ -55,8 +53,9 @@ class Call:
     """A call inside the engine."""
 
     __slots__ = (
-        "request", "number", "where", "fill", "prefix", "done", "generated", "node", "fresh", "tree_pages", "allocated", "joined",
-        "finish_step", "arrived", "admitted", "first_token", "device_hit", "host_hit", "retracted", "workflow", "agent", "step", "touched",
+        "request", "number", "announced", "where", "fill", "prefix", "done", "generated", "node", "fresh", "tree_pages", "allocated",
+        "joined", "finish_step", "arrived", "admitted", "first_token", "device_hit", "host_hit", "retracted",
+        "workflow", "agent", "step", "touched",
     )
 
     node: Node
@@ -64,6 +63,7 @@ class Call:
     def __init__(self, request: EngineRequest, number: int, arrived: float) -> None:
         self.request = request
         self.number = number  # order of arrival
+        self.announced = max(request.max_tokens, request.output_tokens)
         self.where = WAITING
         self.fill = request.prompt_tokens  # tokens its prefill has to cover: the prompt, after a retraction also what it had generated
         self.prefix = request.pages  # full pages of `fill`
@@ -86,8 +86,7 @@ class Call:
     @property
     def most_tokens(self) -> int:
         """Tokens it may still generate, as its client announced."""
-        request = self.request
-        return max(request.max_tokens or request.output_tokens, request.output_tokens) - self.generated
+        return self.announced - self.generated
 
     def again(self) -> None:
         """Back to the queue after a retraction: the next prefill covers what it has generated, too."""

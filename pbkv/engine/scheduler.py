@@ -37,12 +37,14 @@ class Scheduler:
 
     # ---- prefill -----------------------------------------------------------------------------------------------------------
 
+    def may_prefill(self) -> bool:
+        """Whether it is worth while to ask for a batch."""
+        return self.chunked is not None or bool(self.waiting and not (self.full and self.decoding.calls))
+
     def prefill_batch(self) -> list[Chunk]:
         """The next prefill step: calls and how many new tokens of each, allocated; empty = nothing to prefill (now)."""
         if not self.decoding.calls:
             self.full = False
-        if self.chunked is None and (self.full or not self.waiting):
-            return []
         capacity = self.max_running - len(self.decoding.calls)
         if capacity <= 0 and self.chunked is None:
             self.full = True

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pbkv.engine.node import HOST_LEAF, Copies, Keeper, Node
+from pbkv.engine.node import HOST_LEAF, NO_LEAF, Copies, Keeper, Node
 from pbkv.engine.pools import Pool
 from pbkv.engine.tree import RadixTree
 
@@ -52,10 +52,11 @@ class TwoTierTree(RadixTree):
         return pages <= self.device.free
 
     def _evict_leaf(self, node: Node) -> int:
+        if not self._writes_back:
+            node.leaf = NO_LEAF  # the keeper has taken it out of its queue
+            return self._demote(node) if node.on_host else self._delete(node)
         if node.on_host:
             return self._demote(node)
-        if not self._writes_back:
-            return self._delete(node)
         if self._copy_out(node):
             self.copies.write_back(node, len(node.key))
             self._track(node)

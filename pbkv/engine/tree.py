@@ -174,9 +174,10 @@ class RadixTree(Leaves):
     def _remove(self, node: Node) -> None:
         """Take a node without children out of the tree; it holds no pages any more."""
         del node.parent.children[node.key[0]]
-        self._set_leaf(node, NO_LEAF)
+        node.leaf = NO_LEAF
         self.nodes -= 1
         self.keeper.removed(node.record)
+        del node.record  # or node and record would keep each other until the garbage collector comes
 
 
 def _common(key: tuple[int, ...], pages: tuple[int, ...], offset: int, limit: int) -> int:

@@ -14,10 +14,6 @@ if TYPE_CHECKING:
 GROWTH_TOKENS = 64
 
 
-def _node(record: NodeRecord) -> Node:
-    return cast(Node, record.node)
-
-
 class NodeView:
     """pbkv.manager.Tree on the nodes of the embedded tree."""
 
@@ -25,21 +21,21 @@ class NodeView:
         self._writes_back = writes_back
 
     def tier_of(self, record: NodeRecord) -> str:
-        node = _node(record)
+        node = cast(Node, record.node)
         return ("both" if node.on_host else "device") if node.on_device else ("host" if node.on_host else "none")
 
     def parent_of(self, record: NodeRecord) -> int:
-        return _node(record).parent.id
+        return cast(Node, record.node).parent.id
 
     def tokens_of(self, record: NodeRecord) -> tuple[int, int]:
-        node = _node(record)
+        node = cast(Node, record.node)
         return record.tokens * node.on_device, record.tokens * node.on_host
 
     def is_device_leaf(self, record: NodeRecord) -> bool:
-        return _node(record).leaf == DEVICE_LEAF
+        return record.node.leaf == DEVICE_LEAF  # type: ignore[attr-defined]
 
     def survives_eviction(self, record: NodeRecord) -> bool:
-        return _node(record).on_host or self._writes_back
+        return cast(Node, record.node).on_host or self._writes_back
 
 
 class LoadRoom:
@@ -56,7 +52,7 @@ class LoadRoom:
 
     def load_tokens(self, record: NodeRecord) -> int:
         """Tokens of the node and its evicted ancestors; 0 when it is resident, gone, or in flight."""
-        node, pages = _node(record), 0
+        node, pages = cast(Node, record.node), 0
         if not record.live or node.loading:
             return 0
         while not node.on_device:
@@ -78,4 +74,4 @@ class LoadRoom:
 
     def load(self, record: NodeRecord) -> bool:
         """Put the load on the link; the path is locked until it is complete."""
-        return self._tree.load_back(_node(record)) > 0
+        return self._tree.load_back(cast(Node, record.node)) > 0
