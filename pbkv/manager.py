@@ -6,6 +6,7 @@ and others have not, decides nothing.
 
 import time
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Protocol
 
 from pbkv.events.schema import Namespace
@@ -27,6 +28,8 @@ MAX_PAST = 100_000
 #: Queued calls whose paths are held.
 MAX_HELD = 4096
 COUNTS = ("calls", "unattributed", "malformed", "evicted_nodes", "evicted_tokens", "retired_workflows", "prefetches_issued")
+
+_NODE_ID: Callable[[NodeRecord], int] = attrgetter("node_id")
 
 
 class Tree(Protocol):
@@ -71,8 +74,8 @@ class CacheManager:
         self.predictor = predictor
         self._lae = Lae()
         self.policy: Policy = catalog.make_policy(str(knobs["policy"]), self.reads, self.rekeyed)
-        self.device: LazyQueue[NodeRecord] = LazyQueue(self.policy.key, lambda r: r.node_id)
-        self.host: LazyQueue[NodeRecord] = LazyQueue(self._host_key(), lambda r: r.node_id)
+        self.device: LazyQueue[NodeRecord] = LazyQueue(self.policy.key, _NODE_ID)
+        self.host: LazyQueue[NodeRecord] = LazyQueue(self._host_key(), _NODE_ID)
         self.prefetch: Prefetcher = Prefetcher(self)
         self.state = CacheState(knobs, predictor, self.policy, self.reads, self, timer=timer)
         #: While set, the walk ends at the first victim that it does not admit.

@@ -48,7 +48,8 @@ class Listener(Protocol):
 class CacheState:
     """Live workflows by name, and the scores of the records they touch.
 
-    `reads` is what the policy may have been given too. `scoring` False leaves out predictions and scores, for an engine where nothing reads them. `timer` measures predictions, for events.
+    `reads` is what the policy may have been given too. `scoring` False leaves out predictions and scores, for an engine where nothing reads
+    them. `timer` measures predictions, for events.
     """
 
     def __init__(
@@ -221,11 +222,14 @@ class CacheState:
         """Move the clock (seconds, from one source for all ranks) and retire workflows idle for longer than `retire_idle_s`."""
         self.now = max(self.now, now)
         limit = self.knobs.number("retire_idle_s")
-        for workflow in list(self.live.values()):
+        idle: list[Workflow] = []
+        for workflow in self.live.values():
             if self.now - workflow.last_call < limit:
                 break
             if not workflow.running:
-                self._retire(workflow, "idle")
+                idle.append(workflow)
+        for workflow in idle:
+            self._retire(workflow, "idle")
 
     def _retire(self, workflow: Workflow, reason: str) -> None:
         workflow.ended = reason

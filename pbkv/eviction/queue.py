@@ -38,7 +38,7 @@ class LazyQueue(Generic[C]):
 
     def push(self, candidate: C) -> None:
         """Its key may have fallen. Without this call the order would be wrong; for a non-candidate it does nothing."""
-        if candidate in self:
+        if self._alive and self._alive.get(self._ident(candidate)) is candidate:
             self._enter(candidate)
 
     def _enter(self, candidate: C) -> None:
