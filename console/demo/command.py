@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from console.cli.options import Json
+from console.demo.engines import ENGINES, pbkv
 from console.demo.process import INTERRUPTS
 from pbkv.errors import UsageError
 
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
     from console.demo.settings import Settings
     from console.demo.stack import Stack
 
-ENGINES = ("sglang",)
-
 
 def demo(
-    engine: Annotated[str, typer.Option(metavar="NAME", help="Engine to run: sglang (a real server on CPU, tiny model).")] = "sglang",
+    engine: Annotated[str, typer.Option(
+        metavar="NAME", help="Engine to run: embedded (a model of a GPU server, up in a second) or sglang (a real one on CPU, tiny model).",
+    )] = ENGINES[0],
     workload: Annotated[str, typer.Option(metavar="NAME", help="Workflows to play: hover, swebench or financebench.")] = "hover",
     trace: Annotated[Path | None, typer.Option(metavar="PATH", help="Play recorded conversations: a folder or one .json file.")] = None,
     db: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep the events in this .duckdb file.")] = None,
@@ -44,7 +45,7 @@ def demo(
         raise UsageError("--json: only with --headless")
     if not (headless or web or (sys.stdin.isatty() and sys.stderr.isatty())):
         raise UsageError("demo: the terminal app needs a terminal; use --web or --headless")
-    settings = _settings(workload, trace, db)
+    settings = _settings(engine, workload, trace, db)
     from console.demo.headless import run_headless
     from console.demo.stack import Stack, say
 
@@ -58,7 +59,7 @@ def demo(
         say(f"logs are in {settings.run_dir}")
 
 
-def _settings(workload: str, trace: Path | None, db: Path | None) -> "Settings":
+def _settings(engine: str, workload: str, trace: Path | None, db: Path | None) -> "Settings":
     from collector.token import state_dir
     from console.demo.rundir import new_run
     from console.demo.settings import Settings
@@ -75,7 +76,7 @@ def _settings(workload: str, trace: Path | None, db: Path | None) -> "Settings":
         run_dir = new_run(state)
     except OSError as error:
         raise UsageError(f"state folder {str(state)!r}: cannot be used ({error.strerror}); name another with PBKV_STATE_DIR") from None
-    return Settings(run_dir, state, db or run_dir / "events.duckdb", workload, trace)
+    return Settings(run_dir, state, db or run_dir / "events.duckdb", engine, workload, trace)
 
 
 @contextmanager
@@ -93,7 +94,7 @@ def _terminated_like_interrupted() -> Generator[None]:
 
 
 def _top(stack: "Stack") -> None:
-    argv = [sys.executable, "-m", "console.main", "top", stack.settings.source]
+    argv = pbkv("top", stack.settings.source)
     # The app owns the terminal until it is left; a part that died meanwhile is shown there as stale, and named afterwards.
     status = subprocess.run(argv, env=stack.environment(), check=False).returncode
     stack.check()

@@ -10,7 +10,7 @@ from pbkv.errors import PbkvError
 
 #: The change that is made half-way.
 KNOB, VALUE = "gamma", 0.7
-#: How long the server is watched after the last call: SGLang checks its pools for leaks when it has nothing to do, s.
+#: How long SGLang is watched after the last call: it checks its pools for leaks when it has nothing to do, s.
 IDLE_S = 3.0
 #: What SGLang writes when that check fails.
 _LEAK = "memory leak detected"
@@ -23,8 +23,9 @@ def run_headless(stack: Stack, seconds: float, json_: bool) -> None:
     say(f"{KNOB} set to {VALUE}, in effect at step {step}")
     stack.watch(seconds / 2)
     stack.stop("driver")
-    stack.watch(IDLE_S)
-    check_log(stack)
+    if stack.settings.engine == "sglang":
+        stack.watch(IDLE_S)
+        check_log(stack)
     stack.stop()
     with client.open(str(stack.settings.database)) as reader:
         summary = summarise(reader, int(stack.state["epoch"]))

@@ -3,31 +3,50 @@
 import json
 import random
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pbkv.errors import PbkvError
 
-#: Context of the served model, tokens (= bytes with the tiny model).
-CONTEXT = 2048
-#: Device pool, tokens; smaller than what the workflows in flight hold.
-DEVICE_TOKENS = 8192
-#: Host pool as a multiple of the device pool.
-HOST_RATIO = 1.5
-#: Workflows in flight.
-CONCURRENCY = 4
-#: Scale of the think times between calls: longer ones leave the cache idle, and the link with it.
-PACE = 1.5
-#: Bandwidth the plugin reckons with, bytes per second: at 512 bytes a token about 1,200 tokens per decode step.
-LINK_BYTES_PER_S = 64e6
-DECODE_STEP_S = 0.01
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large one engine's demo is. Tokens are bytes of text with both engines.
+
+    `context`: longest prompt with its reply. `device_tokens` is less than the workflows in flight hold, `host_tokens` holds what they evict
+    for a while. `concurrency`: workflows in flight, by workload, so that each fills the tiers about as much. `pace` scales the think times
+    between calls: longer ones leave the cache idle, and the link with it.
+    """
+
+    context: int
+    device_tokens: int
+    host_tokens: int
+    concurrency: Mapping[str, int]
+    pace: float
+
+
+#: Stands for a recorded trace among the workloads.
+TRACE = "trace"
+SIZES = {
+    "embedded": Sizes(
+        context=4096, device_tokens=16_384, host_tokens=32_768, pace=1.5,
+        concurrency={"hover": 16, "swebench": 10, "financebench": 13, TRACE: 10},
+    ),
+    "sglang": Sizes(
+        context=2048, device_tokens=8192, host_tokens=12_288, pace=1.5,
+        concurrency={"hover": 4, "swebench": 4, "financebench": 4, TRACE: 4},
+    ),
+}
+#: What the plugin on SGLang reckons with, bytes per second and seconds: at 512 bytes a token about 1,200 tokens per decode step.
+SGLANG_LINK = {"link_bytes_per_s": 64e6, "decode_step_s": 0.01}
 #: Knobs that differ from their defaults, so that a minute shows what an hour would.
 KNOBS: dict[str, float] = {"retire_idle_s": 12.0, "score_snapshot_s": 2.0}
 SERVER_NAME = "demo"
 #: Where ports are looked for; Linux gives outgoing connections ports from 32768 on.
 PORTS = range(20_000, 32_000)
-MODEL_NAME = "pbkv-tiny"
+MODELS = {"embedded": "qwen3-14b@h100", "sglang": "pbkv-tiny"}
 
 
 def free_ports(count: int) -> list[int]:
@@ -70,9 +89,23 @@ class Settings:
     run_dir: Path
     state_dir: Path
     database: Path
+    engine: str = "embedded"
     workload: str = "hover"
     trace: Path | None = None
     ports: Ports = field(default_factory=Ports.choose)
+
+    @property
+    def sizes(self) -> Sizes:
+        return SIZES[self.engine]
+
+    @property
+    def concurrency(self) -> int:
+        """Workflows in flight."""
+        return self.sizes.concurrency[TRACE if self.trace else self.workload]
+
+    @property
+    def model_name(self) -> str:
+        return MODELS[self.engine]
 
     @property
     def model_dir(self) -> Path:
@@ -95,15 +128,15 @@ class Settings:
     def replay(self) -> str:
         return f"tcp://127.0.0.1:{self.ports.replay}"
 
-    def plugin_config(self) -> dict[str, Any]:
-        """The plugin's settings file."""
-        return {
-            "server": SERVER_NAME, "events": self.events, "replay": self.replay, "control_url": self.control_url,
-            "link_bytes_per_s": LINK_BYTES_PER_S, "decode_step_s": DECODE_STEP_S, "knobs": dict(KNOBS),
+    def config(self) -> dict[str, Any]:
+        """The engine's settings file."""
+        config = {
+            "server": SERVER_NAME, "events": self.events, "replay": self.replay, "control_url": self.control_url, "knobs": dict(KNOBS),
         }
+        return {**config, **SGLANG_LINK} if self.engine == "sglang" else config
 
     def write_config(self) -> Path:
-        """Put the plugin's settings into the run folder."""
-        path = self.run_dir / "plugin.json"
-        path.write_text(json.dumps(self.plugin_config(), indent=2))
+        """Put the engine's settings into the run folder."""
+        path = self.run_dir / "pbkv.json"
+        path.write_text(json.dumps(self.config(), indent=2))
         return path

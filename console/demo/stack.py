@@ -1,23 +1,23 @@
-"""Everything a demo runs: model, server, collector, driver. `with Stack(settings)` leaves nothing behind, however it is left."""
+"""Everything a demo runs: collector, engine, load. `with Stack(settings)` leaves nothing behind, however it is left."""
 
 import os
 import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Self
 
+from console.demo.engines import check_engine, collector_command, driver_command, engine_command, model_command, pbkv
 from console.demo.process import Child, uninterrupted
-from console.demo.settings import CONCURRENCY, CONTEXT, DEVICE_TOKENS, HOST_RATIO, MODEL_NAME, PACE, Settings
+from console.demo.settings import Settings
 from pbkv.control.client import ControlClient
 from pbkv.errors import PbkvError, Unreachable
 
-#: Longest wait for a part to be ready, s. A server takes 20 s on an idle machine, minutes on a busy one.
+#: Longest wait for a part to be ready, s. SGLang takes 20 s on an idle machine, minutes on a busy one.
 START_S = 600.0
-#: Time between two looks at a part that is starting, and between two lines about it, s.
-_LOOK_S, _SAY_S = 0.3, 10.0
+#: Time between two looks at a part that is starting, at all parts while they run, and between two lines about a start, s.
+_START_LOOK_S, _LOOK_S, _SAY_S = 0.05, 0.3, 10.0
 
 
 def say(text: str) -> None:
@@ -47,22 +47,20 @@ class Stack:
         self.stop()
 
     def _start(self) -> None:
-        if find_spec("pbkv_sglang_cpu") is None or find_spec("sglang") is None:
-            raise PbkvError("demo: SGLang for CPU is not installed; run `make install` in the source tree and use .venv/bin/pbkv")
-        self._make_model()
-        # Collector first: it waits for the server, and both start at the same time.
-        self._run("collector", collector_argv(self.settings), grace_s=15.0)
-        self._run("server", *server_argv(self.settings))
+        check_engine(self.settings.engine)
+        if self.settings.engine == "sglang":
+            self._make_model()
+        # Collector first: it waits for the server, and all start at the same time.
+        self._run("collector", collector_command(self.settings), grace_s=15.0)
+        self._run("server", *engine_command(self.settings))
         self._wait("server", self._server_ready)
+        self._run("driver", driver_command(self.settings), grace_s=10.0)
         self._wait("collector", self._collector_ready)
-        self._run("driver", driver_argv(self.settings), grace_s=10.0)
 
     def _make_model(self) -> None:
-        # In a process of its own: it needs torch, which has no place in the one that will draw screens.
-        folder = self.settings.model_dir
-        if not folder.is_dir():
-            say(f"making the tiny model in {folder}")
-        maker = self._run("model", [sys.executable, "-m", "pbkv_sglang_cpu.model", str(folder)])
+        if not self.settings.model_dir.is_dir():
+            say(f"making the tiny model in {self.settings.model_dir}")
+        maker = self._run("model", model_command(self.settings))
         self._wait("model", lambda: maker.exit_code == 0, maker)
         self.children.remove(maker)
 
@@ -82,8 +80,7 @@ class Stack:
     def start_web(self) -> str:
         """Serve the page; returns its address once it answers."""
         port = self.settings.ports.web
-        argv = [sys.executable, "-m", "console.main", "web", self.settings.source, "--port", str(port)]
-        self._run("web", argv)
+        self._run("web", pbkv("web", self.settings.source, "--port", str(port)))
         self._wait("web", lambda: _listens(port))
         return f"http://127.0.0.1:{port}/"
 
@@ -97,9 +94,9 @@ class Stack:
             if now - said >= _SAY_S:
                 said = now
                 say(f"waiting for the {name}, {now - began:.0f} s")
-            time.sleep(_LOOK_S)
+            time.sleep(_START_LOOK_S)
         if name != "model":
-            say(f"{name} ready after {time.monotonic() - began:.0f} s")
+            say(f"{name} ready after {time.monotonic() - began:.1f} s")
 
     def _server_ready(self) -> bool:
         try:
@@ -149,30 +146,3 @@ def _listens(port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def collector_argv(settings: Settings) -> list[str]:
-    """Command of the collector."""
-    return [
-        sys.executable, "-m", "console.main", "collect", "--connect", f"{settings.events},{settings.replay}",
-        "--db", str(settings.database), "--listen", f"127.0.0.1:{settings.ports.flight}",
-    ]
-
-
-def server_argv(settings: Settings) -> tuple[list[str], dict[str, str]]:
-    """Command and environment of the SGLang server with the plugin."""
-    from pbkv_sglang_cpu.launch import server_command
-
-    return server_command(
-        settings.model_dir, settings.ports.http, plugin=True, config=settings.write_config(), max_total_tokens=DEVICE_TOKENS,
-        hicache_ratio=HOST_RATIO, context_length=CONTEXT, extra=("--served-model-name", MODEL_NAME),
-    )
-
-
-def driver_argv(settings: Settings) -> list[str]:
-    """Command of the load."""
-    load = ["--trace", str(settings.trace)] if settings.trace else ["--workload", settings.workload]
-    return [
-        sys.executable, "-m", "console.demo.driver", "--url", settings.control_url, "--model", MODEL_NAME, *load,
-        "--concurrency", str(CONCURRENCY), "--limit", str(CONTEXT - 64), "--pace", str(PACE),
-    ]

@@ -6,18 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from console.demo import stack as parts
-from console.demo.settings import KNOBS, Ports, Settings
+from console.demo.engines import ENGINES, driver_command, engine_command
+from console.demo.settings import KNOBS, SIZES, TRACE, Ports, Settings
+from console.demo.stack import Stack
 from console.main import run
 from pbkv.config import parse_config
 from pbkv.knobs import parse_changes
+from pbkv.workloads.catalog import WORKLOADS
 
 
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (["--engine", "vllm"], "--engine 'vllm': no such engine; expected sglang"),
-        (["--headless", "--workload", "chess"], "workload 'chess': no such workload; expected one of hover, swebench"),
+        (["--engine", "vllm"], "--engine 'vllm': no such engine; expected embedded or sglang"),
+        (["--headless", "--workload", "chess"], "workload 'chess': no such workload; expected one of hover, swebench, financebench"),
         (["--headless", "--web"], "--headless and --web: expected one of them"),
         (["--headless", "--seconds", "0"], "--seconds 0: expected 1 to 86400"),
         (["--headless", "--seconds", "x"], "--seconds"),
@@ -50,8 +52,8 @@ def test_state_folder_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.Mo
     assert "PBKV_STATE_DIR" in capsys.readouterr().err
 
 
-def settings(tmp_path: Path, trace: Path | None = None) -> Settings:
-    return Settings(tmp_path, tmp_path / "state", tmp_path / "e.duckdb", trace=trace)
+def settings(tmp_path: Path, engine: str = "embedded", trace: Path | None = None) -> Settings:
+    return Settings(tmp_path, tmp_path / "state", tmp_path / "e.duckdb", engine, trace=trace)
 
 
 def test_ports_are_all_different() -> None:
@@ -59,29 +61,45 @@ def test_ports_are_all_different() -> None:
     assert len({ports.http, ports.events, ports.replay, ports.flight, ports.web}) == 5
 
 
-def test_plugin_settings_are_ones_the_plugin_takes(tmp_path: Path) -> None:
-    config = parse_config(settings(tmp_path).plugin_config(), "demo")
+@pytest.mark.parametrize("engine", ENGINES)
+def test_settings_are_ones_the_engine_takes(tmp_path: Path, engine: str) -> None:
+    config = parse_config(settings(tmp_path, engine).config(), "demo")
     assert config.control_url.startswith("http://127.0.0.1:")
     assert parse_changes(KNOBS).items() <= config.knob_values().items()
 
 
-def test_server_gets_the_plugin_its_settings_and_hicache(tmp_path: Path) -> None:
-    argv, env = parts.server_argv(settings(tmp_path))
+def test_sglang_gets_the_plugin_its_settings_and_hicache(tmp_path: Path) -> None:
+    argv, env = engine_command(settings(tmp_path, "sglang"))
     assert argv[argv.index("--radix-cache-backend") + 1] == "pbkv"
     assert "--enable-hierarchical-cache" in argv
-    assert env["PBKV_CONFIG"] == str(tmp_path / "plugin.json")
+    assert env is not None
+    assert env["PBKV_CONFIG"] == str(tmp_path / "pbkv.json")
     assert Path(env["PBKV_CONFIG"]).is_file()
 
 
+def test_embedded_engine_is_the_default_and_needs_nothing_of_sglang(tmp_path: Path) -> None:
+    assert ENGINES[0] == "embedded"
+    argv, env = engine_command(settings(tmp_path))
+    assert env is None
+    assert argv[1:5] == ["-m", "console.main", "serve", "--embedded"]
+    assert Path(argv[argv.index("--config") + 1]).is_file()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_workload_has_its_load(tmp_path: Path, engine: str) -> None:
+    assert set(SIZES[engine].concurrency) == {*WORKLOADS, TRACE}
+    assert SIZES[engine].host_tokens > SIZES[engine].device_tokens > SIZES[engine].context
+
+
 def test_trace_takes_the_place_of_the_workload(tmp_path: Path) -> None:
-    assert "--workload" in parts.driver_argv(settings(tmp_path))
-    argv = parts.driver_argv(settings(tmp_path, Path("talks")))
+    assert "--workload" in driver_command(settings(tmp_path))
+    argv = driver_command(settings(tmp_path, trace=Path("talks")))
     assert argv[argv.index("--trace") + 1] == "talks"
     assert "--workload" not in argv
 
 
 def test_a_collector_token_of_the_users_does_not_reach_the_demos_collector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PBKV_COLLECTOR_TOKEN", "of another collector")
-    environment = parts.Stack(settings(tmp_path)).environment()
+    environment = Stack(settings(tmp_path)).environment()
     assert "PBKV_COLLECTOR_TOKEN" not in environment
     assert environment["PBKV_STATE_DIR"] == str(tmp_path / "state")
