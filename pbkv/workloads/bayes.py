@@ -25,17 +25,25 @@ class Bayes:
     def __init__(self, process: Process, roster: Roster) -> None:
         self._process, self.roster = process, roster
         self._where: OrderedDict[str, tuple[int, State | None]] = OrderedDict()
-        self._outlooks: dict[State, tuple[list[dict[str, float]], list[float]]] = {}
+        self._known: dict[State, Prediction] = {}
+        self._agents = 0  # names met when those were made
 
     def observe(self, path: Sequence[int], agent: int) -> None:
         """There is nothing to learn."""
 
     def predict(self, moment: Moment) -> Prediction:
+        """K_MAX steps. The answer is shared: do not change it."""
         state = self._state(moment)
         if state is None:
             return Prediction()
-        visits, ends = self._outlook(state)
-        return Prediction(tuple(self._by_id(step) for step in visits), tuple(ends))
+        if len(self._known) >= KEPT or self._agents != len(self.roster.names):
+            self._known.clear()
+            self._agents = len(self.roster.names)
+        known = self._known.get(state)
+        if known is None:
+            visits, ends = outlook(self._process, state, K_MAX)
+            known = self._known[state] = Prediction(tuple(self._by_id(step) for step in visits), tuple(ends))
+        return known
 
     def _state(self, moment: Moment) -> State | None:
         calls, state = self._where.pop(moment.workflow, (0, self._process.start))
@@ -47,14 +55,6 @@ class Bayes:
         if len(self._where) > KEPT:
             self._where.popitem(last=False)
         return state
-
-    def _outlook(self, state: State) -> tuple[list[dict[str, float]], list[float]]:
-        known = self._outlooks.get(state)
-        if known is None:
-            if len(self._outlooks) >= KEPT:
-                self._outlooks.clear()
-            known = self._outlooks[state] = outlook(self._process, state, K_MAX)
-        return known
 
     def _by_id(self, step: dict[str, float]) -> dict[int, float]:
         return {agent: p for name, p in step.items() if (agent := self.roster.id(name)) is not None}

@@ -1,0 +1,75 @@
+"""The settings that experiments are run in: workloads of the paper and recorded runs, each with the load and sizes that go with it."""
+
+from dataclasses import dataclass, replace
+
+from pbkv.bench.cell import Cell, Source
+from pbkv.bench.source import live_tokens
+from pbkv.workloads.layouts import LAYOUTS
+
+
+@dataclass(frozen=True)
+class Regime:
+    """A name for people, a cell to vary, and device sizes along its pressure curve, as shares of `concurrency` live workflows' tokens."""
+
+    name: str
+    cell: Cell
+    shares: tuple[float, ...]
+
+    def sized(self, share: float, **changes: object) -> Cell:
+        """The cell with a device tier of that share of the live tokens, whole pages."""
+        cell = replace(self.cell, **changes)  # type: ignore[arg-type]
+        tokens = share * cell.concurrency * live_tokens(cell.source)
+        return replace(cell, device_tokens=max(1, round(tokens / cell.page_size)) * cell.page_size)
+
+
+#: Output and delay scale, concurrent workflows, running calls.
+_HOVER = {"private": (0.5, 8.0, 96, 32), "shared": (0.25, 3.0, 96, 32), "group": (0.25, 8.0, 64, 64)}
+
+
+def hover(layout: str) -> Regime:
+    """HoVer-like: private with long tool times, shared and group chat with short outputs."""
+    scale, delay, concurrency, running = _HOVER[layout]
+    source = Source("hover", layout, (("output_scale", scale), ("delay_scale", delay)))  # type: ignore[arg-type]
+    cell = Cell(source, workflows=120, warm=concurrency, concurrency=concurrency, max_running=running)
+    return Regime(f"HoVer, {layout}", cell, _SHARES["hover", layout])
+
+
+def swe(layout: str) -> Regime:
+    """SWE-bench-like: 48 workflows of up to 60 calls."""
+    cell = Cell(Source("swe", layout), workflows=60, warm=30, concurrency=48)  # type: ignore[arg-type]
+    return Regime(f"SWE-bench, {layout}", cell, _SHARES["swe", layout])
+
+
+def finance(layout: str, turns: int = 1) -> Regime:
+    """FinanceBench-like: a static chain, each agent called `turns` times in a row."""
+    cell = Cell(Source("finance", layout, (("turns", turns),)), workflows=300 if turns == 1 else 120, warm=96)  # type: ignore[arg-type]
+    name = f"FinanceBench, {layout}" + (f", {turns} turns" if turns > 1 else "")
+    return Regime(name, cell, _SHARES["finance", layout])
+
+
+def recorded(name: str, path: str, layout: str) -> Regime:
+    """Recorded runs of which half is held out from what predictors are fitted on; cut after 60 calls."""
+    source = Source(name, layout, (("max_calls", 60),), path, held_out=True)  # type: ignore[arg-type]
+    cell = Cell(source, workflows=60, warm=24, concurrency=40)
+    return Regime(f"{name}, {layout}", cell, _SHARES["swe", layout])
+
+
+#: Shares of live tokens along the curves: from a pool in which little survives to one in which nearly everything does.
+_SHARES: dict[tuple[str, str], tuple[float, ...]] = {
+    ("hover", "private"): (0.2, 0.3, 0.4, 0.5, 0.65, 0.85),
+    ("hover", "shared"): (0.15, 0.2, 0.25, 0.3, 0.4, 0.55),
+    ("hover", "group"): (0.2, 0.3, 0.4, 0.5, 0.65, 0.85),
+    ("swe", "private"): (0.2, 0.3, 0.4, 0.5, 0.65, 0.85),
+    ("swe", "shared"): (0.1, 0.15, 0.2, 0.25, 0.35, 0.5),
+    ("swe", "group"): (0.2, 0.3, 0.4, 0.5, 0.65, 0.85),
+    ("finance", "private"): (0.2, 0.3, 0.45, 0.6, 0.8, 1.0),
+    ("finance", "shared"): (0.2, 0.3, 0.45, 0.6, 0.8, 1.0),
+}
+
+
+def generated() -> list[Regime]:
+    """All regimes of generated workflows."""
+    return [
+        *(hover(layout) for layout in LAYOUTS), *(swe(layout) for layout in LAYOUTS),
+        finance("shared"), finance("private", 3), finance("shared", 3),
+    ]
