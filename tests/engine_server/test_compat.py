@@ -49,8 +49,9 @@ def test_the_chain_from_call_to_screen(server: EmbeddedServer, tmp_path: Path) -
         changed = pbkv("knobs", "set", "--server", server.url, "gamma=0.6", "--reason", "trial", "--json")
         assert changed.returncode == 0, changed.stderr
         stored(collector, state["epoch"], calls=66)
-        top = pbkv("top", collector.source, "--once", "--json")
-        assert top.returncode == 1, "no token of this user's opens the collector's reads"
+        top = pbkv("top", collector.source, "--once", "--json", "--token-file", collector.ready["token_file"])
+        assert top.returncode == 0, top.stderr
+        assert (json.loads(top.stdout)["server"]["name"], json.loads(top.stdout)["server"]["engine"]) == ("under-test", "embedded")
         _, status, _ = collector.stop()
     assert (status["gaps"], status["lost"]) == (0, 0)
     with open_source(str(tmp_path / "e.duckdb")) as reader:
@@ -65,7 +66,7 @@ def test_the_chain_from_call_to_screen(server: EmbeddedServer, tmp_path: Path) -
         assert evicted == server.state()["counts"]["evicted_tokens"]
     once = pbkv("top", str(tmp_path / "e.duckdb"), "--once", "--json")
     assert once.returncode == 0, once.stderr
-    assert json.loads(once.stdout)
+    assert json.loads(once.stdout)["server"]["name"] == "under-test"
 
 
 def stored(collector: CollectorProcess, epoch: int, calls: int) -> None:
