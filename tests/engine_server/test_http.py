@@ -56,6 +56,7 @@ def test_a_stream_says_the_same_piece_by_piece(server: EmbeddedServer) -> None:
     assert [c["choices"][0]["finish_reason"] for c in chunks if c["choices"]][-1] == "length"
     assert chunks[-1]["usage"]["completion_tokens"] == 200
     assert len({c["id"] for c in chunks}) == 1
+    assert len(chunks) > 4, "not all at the end"
 
 
 def test_the_openai_client_reads_both(server: EmbeddedServer) -> None:
@@ -143,14 +144,16 @@ def test_flush_empties_the_cache(server: EmbeddedServer) -> None:
     assert server.chat("keep this in mind " * 10)["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
 
 
-def test_a_client_that_leaves_takes_its_call_with_it(server: EmbeddedServer) -> None:
-    body = json.dumps({**CHAT, "max_tokens": 1900}).encode()
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_leaves_takes_its_call_with_it(server: EmbeddedServer, stream: bool) -> None:
+    aborted = metric(server, "sglang:num_aborted_requests_total")
+    body = json.dumps({**CHAT, "max_tokens": 1900, "stream": stream}).encode()
     with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as client:
         head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
         client.sendall(head.encode() + body)
         until(lambda: metric(server, "sglang:num_running_reqs") == 1, "the call runs")
     until(lambda: metric(server, "sglang:num_running_reqs") == 0, "the call is dropped")
-    assert metric(server, "sglang:num_aborted_requests_total") >= 1
+    assert metric(server, "sglang:num_aborted_requests_total") == aborted + 1
     assert server.alive()
 
 

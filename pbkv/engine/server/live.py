@@ -46,17 +46,13 @@ class Live:
         """Requests that have not ended."""
         return len(self._waiting)
 
-    def check_room(self) -> None:
-        """Raise BadRequest (503) when as many requests are pending as this server takes."""
-        if self.pending >= self._max_pending:
-            raise BadRequest(f"{self.pending} requests are waiting or running, the most this server takes; repeat it later", 503)
-
     def submit(self, request: EngineRequest) -> asyncio.Future[Finished]:
         """It arrives now; the future ends with it. Raises BadRequest."""
-        self.check_room()
         if self._ending:
             raise _ending()
-        self._catch_up()
+        if self.pending >= self._max_pending:
+            raise BadRequest(f"{self.pending} requests are waiting or running, the most this server takes; repeat it later", 503)
+        self.catch_up()
         try:
             self.engine.submit(request, at=self.present)
         except UsageError as error:
@@ -104,7 +100,7 @@ class Live:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            behind = self._catch_up()
+            behind = self.catch_up()
             self._tick()
             self._stepped.set()
             self._stepped.clear()
@@ -115,7 +111,7 @@ class Live:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._pause())
 
-    def _catch_up(self) -> bool:
+    def catch_up(self) -> bool:
         """Take the steps up to the present and tell who has ended; True when the slice was over first."""
         present, stop = self.present, self._clock() + _SLICE_S
         while self.engine.now < present and self._clock() < stop:

@@ -31,9 +31,10 @@ async def chat(service: Service, asked: ChatRequest, request: Request) -> Respon
     written = service.calls.make(asked, asked.custom_params, prompt, asked.tokens)
     head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": asked.model or service.model}
     if asked.stream:
-        service.live.check_room()
+        # Before the answer begins: a refusal still has its status.
+        future = service.live.submit(written.request)
         with_usage = asked.stream_options is not None and asked.stream_options.include_usage
-        return StreamingResponse(_chunks(service, written, head, with_usage), media_type="text/event-stream")
+        return StreamingResponse(_chunks(service.follow(written, future), written, head, with_usage), media_type="text/event-stream")
     try:
         done = await service.finish(written, request)
     except ClientGone:
@@ -43,13 +44,15 @@ async def chat(service: Service, asked: ChatRequest, request: Request) -> Respon
     return JSONResponse({**head, "object": "chat.completion", "choices": [choice], "usage": usage(written, done)})
 
 
-async def _chunks(service: Service, written: Written, head: dict[str, Any], with_usage: bool) -> AsyncIterator[str]:
+async def _chunks(
+    pieces: AsyncIterator[tuple[bytes, Finished | None]], written: Written, head: dict[str, Any], with_usage: bool,
+) -> AsyncIterator[str]:
     def chunk(delta: dict[str, str], finish: str | None = None) -> str:
         return _event({**head, "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
 
     yield chunk({"role": "assistant", "content": ""})
     try:
-        async for text, done in service.follow(written):
+        async for text, done in pieces:
             yield chunk({"content": text.decode()}, "length" if done else None)
             if done and with_usage:
                 yield _event({**head, "object": "chat.completion.chunk", "choices": [], "usage": usage(written, done)})

@@ -36,9 +36,9 @@ class Service:
             gone.cancel()
             self._leave(written)
 
-    async def follow(self, written: Written) -> AsyncIterator[tuple[bytes, Finished | None]]:
-        """What was written since the last time, and at the end how the call went."""
-        future, sent = self.live.submit(written.request), 0
+    async def follow(self, written: Written, future: asyncio.Future[Finished]) -> AsyncIterator[tuple[bytes, Finished | None]]:
+        """Of a call that was submitted: what was written since the last time, and at the end how it went. Raises BadRequest."""
+        sent = 0
         try:
             while not future.done():
                 tokens = await self.live.generated(written.request)
