@@ -73,11 +73,11 @@ def load_config(path: str | None = None, *, server: str = ServerConfig.server) -
     try:
         data = json.loads(Path(path).read_text())
     except OSError as error:
-        raise UsageError(f"{ENV} = {path!r}: {error.strerror}") from None
+        raise UsageError(f"settings file {path!r}: {error.strerror}") from None
     except RecursionError:
-        raise UsageError(f"{ENV} = {path!r}: not JSON of a sane depth") from None
+        raise UsageError(f"settings file {path!r}: not JSON of a sane depth") from None
     except ValueError as error:
-        raise UsageError(f"{ENV} = {path!r}: not JSON ({error})") from None
+        raise UsageError(f"settings file {path!r}: not JSON ({error})") from None
     return parse_config(data, path, server=server)
 
 
