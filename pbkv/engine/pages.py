@@ -49,6 +49,8 @@ class PageNamer:
         return at.tokens, at.ids, self._run(at, output.key, (at.filled + output.tokens) // self._page_size)
 
     def _extend(self, at: _Beginning, segment: Segment) -> _Beginning:
+        if not segment.tokens:
+            return at
         pages, filled = divmod(at.filled + segment.tokens, self._page_size)
         ids = at.ids + self._run(at, segment.key, pages)
         longer = _Beginning(ids, filled, at.tokens + segment.tokens)
