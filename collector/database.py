@@ -1,37 +1,117 @@
-"""Opening a DuckDB file the way every part of the product opens one: no extensions, no files but its own, nothing to configure."""
+"""Opening a store the way every part of the product opens one: no extensions, no files but its own, nothing to configure.
 
+The file is attached as `store` to an empty database in memory, which holds only views: `raw.<table>` and the views for people. So the same
+SQL reads a file, an archive, both together or a lake, and a reader's connection has nothing it could write to.
+"""
+
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
-from pbkv.errors import UsageError
-from pbkv.events.schema import SCHEMA_VERSION
+from collector.columns import quoted
+from collector.migrate import prepare, versions
+from pbkv.errors import PbkvError, UsageError
 
 #: Memory DuckDB may use for everything: ingest and all queries.
 MEMORY_LIMIT = "1GB"
 
+_CONFIG: dict[str, Any] = {
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "temp_directory": "",  # a query that needs more memory fails; it must not fill the disk the events go to
+}
+#: Files this process has open for writing. Locks do not hold within a process, and a second writer would destroy the file.
+_writing: set[Path] = set()
+_writing_lock = threading.Lock()
 
-def connect(path: Path, *, read_only: bool, memory_limit: str = MEMORY_LIMIT) -> duckdb.DuckDBPyConnection:
-    """A connection to `path`. Raises UsageError with one sentence when it is not a DuckDB file, is locked or cannot be opened."""
-    if path.name.partition(".")[0].lower() == "raw":
-        # DuckDB names the catalog after the file, and raw.call would then be ambiguous.
-        raise UsageError(f"database {str(path)!r}: a file cannot have this name, because schema raw is inside it; name it otherwise")
-    config: dict[str, Any] = {
-        "autoinstall_known_extensions": False,
-        "autoload_known_extensions": False,
-        "enable_external_access": False,
-        "memory_limit": memory_limit,
-        "temp_directory": "",  # a query that needs more memory fails; it must not fill the disk the events go to
-        "lock_configuration": True,
-    }
+
+class Database:
+    """An open store: `connection` is the root of all cursors. `close` checkpoints."""
+
+    def __init__(self, path: Path, *, read_only: bool, memory_limit: str = MEMORY_LIMIT, folders: Sequence[Path] = ()) -> None:
+        """Open `path`, made or brought up to date unless `read_only`; `folders` may be read, and written unless `read_only`.
+
+        Raises UsageError with one sentence when it is no store, is locked, is of a newer release or cannot be opened.
+        """
+        if path.name.partition(".")[0].lower() == "raw":
+            # DuckDB names the catalog after a file that it opens itself, and raw.call would then be ambiguous.
+            raise UsageError(f"database {str(path)!r}: a file cannot have this name, because schema raw is inside it; name it otherwise")
+        self.path = path
+        self._read_only, self._place = read_only, path.resolve()
+        self._claim()
+        try:
+            if not read_only:
+                _make(path, memory_limit)
+            self.connection = _attached(path, read_only, memory_limit, folders)
+        except BaseException:
+            self._release()
+            raise
+
+    def _claim(self) -> None:
+        with _writing_lock:
+            if self._place in _writing:
+                raise UsageError(f"database {str(self.path)!r}: in use by this process; close it there first")
+            if not self._read_only:
+                _writing.add(self._place)
+
+    def _release(self) -> None:
+        if not self._read_only:
+            with _writing_lock:
+                _writing.discard(self._place)
+
+    def close(self) -> None:
+        """Checkpoint and close; no write-ahead log stays behind."""
+        self.connection.close()
+        self._release()
+
+
+def memory(memory_limit: str = MEMORY_LIMIT) -> duckdb.DuckDBPyConnection:
+    """A database in memory that can still attach and load; `lock` ends that."""
+    return duckdb.connect(":memory:", config={**_CONFIG, "memory_limit": memory_limit})
+
+
+def lock(db: duckdb.DuckDBPyConnection, folders: Sequence[Path] = ()) -> None:
+    """From now on nothing can be attached, loaded or configured, and no file be touched outside `folders` and what is attached."""
+    allowed = ", ".join(quoted(str(folder.resolve())) for folder in folders)
+    db.execute(f"SET allowed_directories = [{allowed}]; SET enable_external_access = false; SET lock_configuration = true")
+
+
+def _make(path: Path, memory_limit: str) -> None:
+    """Create, migrate or just check the file. DuckDB itself has it open here, so that its views work without us."""
+    # In this order: without access to files, what comes after the first may only be what it is then already.
+    config = {"enable_external_access": False, **_CONFIG, "memory_limit": memory_limit, "lock_configuration": True}
     try:
-        return duckdb.connect(str(path), read_only=read_only, config=config)
+        db = duckdb.connect(str(path), config=config)
     except duckdb.Error as error:
-        raise UsageError(_explain(path, str(error))) from None
+        raise UsageError(explain(path, str(error))) from None
+    try:
+        prepare(db, path)
+    except duckdb.Error as error:
+        raise PbkvError(f"database {str(path)!r}: cannot be opened for writing ({str(error).splitlines()[0]})") from None
+    finally:
+        db.close()
 
 
-def _explain(path: Path, text: str) -> str:
+def _attached(path: Path, read_only: bool, memory_limit: str, folders: Sequence[Path]) -> duckdb.DuckDBPyConnection:
+    db = memory(memory_limit)
+    try:
+        try:
+            db.execute(f"ATTACH {quoted(str(path))} AS store" + (" (READ_ONLY)" if read_only else ""))
+        except duckdb.Error as error:
+            raise UsageError(explain(path, str(error))) from None
+        versions(db, path, "store.main")
+        lock(db, folders)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def explain(path: Path, text: str) -> str:
+    """One sentence for a DuckDB error on opening `path`."""
     if "not a valid DuckDB" in text:
         return f"database {str(path)!r}: not a DuckDB file; name a .duckdb file written by `pbkv collect`"
     if "Could not set lock" in text:
@@ -42,20 +122,3 @@ def _explain(path: Path, text: str) -> str:
     if "newer version" in text:
         return f"database {str(path)!r}: written by a newer DuckDB; use a newer release of this package"
     return f"database {str(path)!r}: cannot be opened ({text.splitlines()[0]})"
-
-
-def schema_version(connection: duckdb.DuckDBPyConnection, path: Path) -> tuple[int, str]:
-    """(schema version, digest) of the open store. Raises UsageError when it is no store of ours, or a newer release wrote it."""
-    try:
-        row = connection.execute("SELECT schema_version, digest FROM meta").fetchone()
-    except duckdb.Error:
-        row = None
-    if row is None:
-        raise UsageError(f"database {str(path)!r}: a DuckDB file, but not an event store; name one written by `pbkv collect`")
-    version = int(row[0])
-    if version > SCHEMA_VERSION:
-        raise UsageError(
-            f"database {str(path)!r}: event schema {version} is newer than this release's {SCHEMA_VERSION}; "
-            "use a newer release of this package"
-        )
-    return version, str(row[1])

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from collector.columns import Column
 from collector.names import source_columns, view_columns
-from collector.tables import LOSS, Column, kind_columns
+from collector.tables import LOSS, kind_columns
 from pbkv.events.schema import BY_NAME, DIGEST, EVENT_KINDS, FORMAT_VERSION, SCHEMA_VERSION
 
 _HEAD = f"""# Events

@@ -1,6 +1,7 @@
 """Views for people: one per kind under the kind's own name, with ids and codes as text and the stream's name in front."""
 
-from collector.tables import LOSS, POSITION, SOURCE, Column, comments, quoted
+from collector.columns import Column, comments, quoted
+from collector.tables import LOSS, POSITION, SOURCE
 from pbkv.events.schema import BY_NAME, EVENT_KINDS, Field, Kind
 
 _SERVER: tuple[Column, ...] = tuple(c for c in SOURCE if c.name in ("server", "epoch", "rank"))

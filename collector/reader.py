@@ -1,4 +1,4 @@
-"""The one way to read events: a live collector, a .duckdb file (later: an archive folder, a lake) behind one protocol."""
+"""The one way to read events: a live collector, a .duckdb file, an archive folder or a lake behind one protocol."""
 
 from collections.abc import Mapping
 from types import TracebackType
@@ -28,3 +28,15 @@ class Reader(Protocol):
     def __enter__(self) -> Self: ...
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+
+
+class Closing:
+    """A context manager that closes itself."""
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

@@ -11,9 +11,11 @@ from typing import Any
 from collector.flight import FlightReads
 from collector.ingest import Ingest
 from collector.pipe import Pipe
+from collector.retention import Retention
 from collector.store import Store
 from collector.subscriber import Subscriber
 from collector.token import load_or_create, state_dir
+from collector.upkeep import Upkeep
 from pbkv.errors import PbkvError, UsageError
 from pbkv.events.schema import DIGEST, SCHEMA_VERSION
 
@@ -24,24 +26,32 @@ _WATCH_S = 0.2
 class Collector:
     """A running collector. The constructor starts it; `close` drains, commits, checkpoints and ends every thread."""
 
-    def __init__(self, connect: list[tuple[str, str]], db: Path, listen: str, folder: Path) -> None:
+    def __init__(self, connect: list[tuple[str, str]], db: Path, listen: str, folder: Path, retention: Retention | None = None) -> None:
         """Raises UsageError: no endpoint or a bad one, a database that cannot be used, a port in use."""
         host, port = parse_listen(listen)
         check_endpoints(connect)
         token = load_or_create(folder)
-        self.store = Store(db)
+        retention = retention or Retention()
+        self.store = Store(db, archive=retention.archive)
         try:
             self._rows_before = self.store.counts()
+            self.upkeep = Upkeep(self.store, retention)
+        except BaseException:
+            self.store.close()
+            raise
+        try:
             self.pipe = Pipe()
             self.ingest = Ingest(self.pipe, self.store)
             self.reads = FlightReads(self.store, host, port, token, self.status)
             self.subscriber = self._subscribe(connect)
         except BaseException:
+            self.upkeep.finish()
             self.store.close()
             raise
         self.source = f"grpc://{host}:{self.reads.port}"
         self.token_file = folder / "token"
         self.ingest.thread.start()
+        self.upkeep.thread.start()
         self.subscriber.thread.start()
 
     def _subscribe(self, connect: list[tuple[str, str]]) -> Subscriber:
@@ -54,7 +64,7 @@ class Collector:
     @property
     def alive(self) -> bool:
         """False when a thread ended by itself, which only a defect can cause."""
-        return self.ingest.thread.is_alive() and self.subscriber.thread.is_alive()
+        return all(t.is_alive() for t in (self.ingest.thread, self.subscriber.thread, self.upkeep.thread))
 
     def close(self) -> None:
         """Stop reading, store what was read, checkpoint. Raises PbkvError when the last batch could not be written."""
@@ -63,6 +73,7 @@ class Collector:
         self.subscriber.thread.join()
         self.pipe.close()
         self.ingest.thread.join()
+        self.upkeep.finish()
         self.reads.close()
         self.store.close()
         if not self.ingest.complete:

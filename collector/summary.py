@@ -1,10 +1,12 @@
 """What a store says about itself: rows per kind, streams, losses. The same keys as a live collector's status where both know them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
+from collector.segment import Segment
 from pbkv.events.schema import KINDS
 
 
@@ -12,12 +14,6 @@ def rows_per_kind(cursor: duckdb.DuckDBPyConnection) -> dict[str, int]:
     """Rows of every raw table, by kind."""
     found = cursor.execute(" UNION ALL ".join(f"SELECT '{k.name}', count(*) FROM raw.{k.name}" for k in KINDS)).fetchall()
     return {name: int(count) for name, count in found}
-
-
-def macros(cursor: duckdb.DuckDBPyConnection) -> list[str]:
-    """Names of the table macros a store brings with it."""
-    sql = "SELECT DISTINCT function_name FROM duckdb_functions() WHERE NOT internal AND function_type = 'table_macro'"
-    return [name for (name,) in cursor.execute(sql).fetchall()]
 
 
 _SOURCES = """
@@ -29,16 +25,26 @@ ORDER BY src
 """
 
 
-def file_status(cursor: duckdb.DuckDBPyConnection, path: Path) -> dict[str, Any]:
-    """Counters of a store nobody writes: {"live": False, "db", "db_bytes", "rows", "sources": [...], "gaps", "lost"}."""
+def _status(cursor: duckdb.DuckDBPyConnection, path: Path, size: int) -> dict[str, Any]:
     names = ("server", "epoch", "rank", "seq", "gaps", "lost")
     sources = [dict(zip(names, row, strict=True)) for row in cursor.execute(_SOURCES).fetchall()]
     return {
         "live": False,
         "db": str(path),
-        "db_bytes": path.stat().st_size,
+        "db_bytes": size,
         "rows": rows_per_kind(cursor),
         "sources": sources,
         "gaps": sum(s["gaps"] for s in sources),
         "lost": sum(s["lost"] for s in sources),
     }
+
+
+def file_status(cursor: duckdb.DuckDBPyConnection, path: Path) -> dict[str, Any]:
+    """Counters of a store nobody writes: {"live": False, "db", "db_bytes", "rows", "sources": [...], "gaps", "lost"}."""
+    return _status(cursor, path, path.stat().st_size)
+
+
+def archive_status(cursor: duckdb.DuckDBPyConnection, folder: Path, segments: Sequence[Segment]) -> dict[str, Any]:
+    """The same of an archive, and its segments."""
+    status = _status(cursor, folder, sum(s.bytes for s in segments))
+    return {**status, "segments": len(segments), "schema_version": max(s.schema_version for s in segments)}

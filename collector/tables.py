@@ -1,28 +1,18 @@
 """DDL of the store, made from the event schema: one insert-only table per kind in schema `raw`, and what the collector adds.
 
-Nothing here has a primary key and nothing is ever updated: an update in the ingest transaction would let one long reader
-keep every checkpoint from finishing while the write-ahead log grows.
+Nothing here has a primary key, and the ingest transaction only inserts: an update in it would let one long reader keep every checkpoint
+from finishing while the write-ahead log grows.
 """
 
-from dataclasses import dataclass
+import json
 from datetime import datetime
 
-from pbkv.events.schema import DIGEST, KINDS, SCHEMA_VERSION, Field, Kind
+from collector.columns import Column, comments, quoted
+from collector.rollup import rollup_tables
+from pbkv.events.schema import DIGEST, KINDS, SCHEMA_VERSION, Field, Kind, manifest
 
-
-@dataclass(frozen=True)
-class Column:
-    """One column: its DuckDB type, what it says and in which unit."""
-
-    name: str
-    sql_type: str
-    meaning: str
-    unit: str = ""
-
-    @property
-    def comment(self) -> str:
-        return f"{self.meaning} ({self.unit})" if self.unit else self.meaning
-
+#: Version of what the collector adds to the event tables: 1 had neither rollups nor segments.
+STORE_VERSION = 2
 
 #: Where a record stands; the first columns of every table of a kind. (src, seq, idx) is unique.
 POSITION: tuple[Column, ...] = (
@@ -60,14 +50,31 @@ META: tuple[Column, ...] = (
     Column("schema_version", "UINTEGER", "version of the event schema that wrote this file"),
     Column("digest", "VARCHAR", "digest of names, types and codes of the event schema"),
     Column("created", "TIMESTAMP", "creation of the file, UTC"),
+    Column("store_version", "UINTEGER", "version of what the collector adds to the event tables"),
+    Column("manifest", "VARCHAR", "the event schema as JSON, as GET /pbkv/schema serves it"),
 )
 
-_FIXED: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
-    ("raw.source", "stream of one server epoch and rank", SOURCE),
-    ("raw.high_water", "stream and transaction: how far the stream is stored", HIGH_WATER),
-    ("raw.loss", "range of messages that were lost", LOSS),
-    ("meta", "schema that wrote this file", META),
+ROLLED: tuple[Column, ...] = (
+    Column("src", "USMALLINT", "stream; joins raw.source"),
+    Column("width_s", "USMALLINT", "width of the rollup rows", "s"),
+    Column("seq", "UBIGINT", "every message up to this one is in the rollups of that width"),
 )
+
+CUT: tuple[Column, ...] = (
+    Column("src", "USMALLINT", "stream; joins raw.source"),
+    Column("seq", "UBIGINT", "events of messages up to this one have left the tables"),
+    Column("segment", "UINTEGER", "segment of the archive they went to; 0 = they were dropped"),
+    Column("t", "TIMESTAMP", "wall clock of the collector, UTC"),
+)
+
+#: Tables besides the kinds: name -> (what a row is, columns).
+FIXED: dict[str, tuple[str, tuple[Column, ...]]] = {
+    "source": ("stream of one server epoch and rank", SOURCE),
+    "high_water": ("stream and transaction: how far the stream is stored", HIGH_WATER),
+    "loss": ("range of messages that were lost", LOSS),
+    "rolled": ("stream, width and run: how far the rollups are made", ROLLED),
+    "cut": ("stream and run: how far events have left for the archive", CUT),
+}
 
 
 def field_column(field: Field) -> Column:
@@ -85,28 +92,26 @@ def kind_columns(kind: Kind) -> tuple[Column, ...]:
     return (*POSITION, *(field_column(f) for f in kind.fields))
 
 
-def quoted(text: str) -> str:
-    """`text` as an SQL string literal."""
-    return "'" + text.replace("'", "''") + "'"
-
-
-def comments(what: str, name: str, row: str, columns: tuple[Column, ...]) -> list[str]:
-    """COMMENT ON statements of a TABLE or VIEW and its columns."""
-    lines = [f"COMMENT ON {what} {name} IS {quoted('one row per ' + row)}"]
-    return lines + [f"COMMENT ON COLUMN {name}.{c.name} IS {quoted(c.comment)}" for c in columns]
-
-
-def _create(name: str, row: str, columns: tuple[Column, ...]) -> list[str]:
+def create_table(name: str, row: str, columns: tuple[Column, ...]) -> list[str]:
+    """Statements that make an empty table with its comments."""
     body = ", ".join(f"{c.name} {c.sql_type}" for c in columns)
     return [f"CREATE TABLE {name} ({body})", *comments("TABLE", name, row, columns)]
+
+
+def raw_tables() -> dict[str, tuple[str, tuple[Column, ...]]]:
+    """Name of every table of schema raw -> (what a row is, columns)."""
+    return {**FIXED, **{k.name: (k.row, kind_columns(k)) for k in KINDS}, **rollup_tables()}
 
 
 def create_statements(created: datetime) -> list[str]:
     """Statements that make an empty store: raw tables and the row of `meta`. `created` is naive UTC."""
     statements = ["CREATE SCHEMA raw"]
-    for name, row, columns in _FIXED:
-        statements += _create(name, row, columns)
-    for kind in KINDS:
-        statements += _create(f"raw.{kind.name}", kind.row, kind_columns(kind))
-    meta = f"INSERT INTO meta VALUES ({SCHEMA_VERSION}, '{DIGEST.hex()}', TIMESTAMP '{created.isoformat(' ')}')"
-    return [*statements, meta]
+    for name, (row, columns) in raw_tables().items():
+        statements += create_table(f"raw.{name}", row, columns)
+    return [*statements, *create_table("meta", "schema that wrote this file", META), meta_row(created)]
+
+
+def meta_row(created: datetime) -> str:
+    """INSERT of the row of `meta` that this release writes."""
+    at = f"TIMESTAMP '{created.isoformat(' ')}'"
+    return f"INSERT INTO meta VALUES ({SCHEMA_VERSION}, '{DIGEST.hex()}', {at}, {STORE_VERSION}, {quoted(json.dumps(manifest()))})"

@@ -299,7 +299,7 @@ def test_other_schemes_files_and_folders(tmp_path: Path):
         client.open("http://127.0.0.1:1")
     with pytest.raises(UsageError, match="no such file"):
         client.open(str(tmp_path / "none.duckdb"))
-    with pytest.raises(UsageError, match="is a folder"):
+    with pytest.raises(UsageError, match="a folder without archived segments"):
         client.open(str(tmp_path))
     (tmp_path / "text.duckdb").write_text("not a database" * 1000)
     with pytest.raises(UsageError, match="not a DuckDB file"):

@@ -6,9 +6,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from collector.columns import quoted
 from collector.docs import events_markdown
 from collector.names import view_columns, view_statements
-from collector.tables import create_statements, kind_columns, quoted
+from collector.tables import STORE_VERSION, create_statements, kind_columns
 from pbkv.events.schema import BY_NAME, DIGEST, EVENT_KINDS, KINDS, SCHEMA_VERSION
 
 
@@ -59,7 +60,8 @@ def test_no_table_has_a_key_or_an_index(db):
 
 
 def test_meta_tells_the_schema(db):
-    assert db.execute("FROM meta").fetchall() == [(SCHEMA_VERSION, DIGEST.hex(), datetime(2026, 1, 2, 3, 4, 5))]
+    got = db.execute("SELECT schema_version, digest, created, store_version FROM meta").fetchall()
+    assert got == [(SCHEMA_VERSION, DIGEST.hex(), datetime(2026, 1, 2, 3, 4, 5), STORE_VERSION)]
 
 
 def test_names_are_resolved_and_a_missing_one_shows_its_number(db):
