@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from collector.client import open as open_source
+from console.main import run
 from tests.support.collector import CollectorProcess, eventually
 from tests.support.embedded import EmbeddedServer, serve_command
 
@@ -121,12 +122,12 @@ def test_without_embedded_it_says_how_sglang_is_started() -> None:
     (["--host", "0.0.0.0"], "is not loopback: set token_file"), (["--host", "no.such.host.invalid"], "is not loopback"),
     (["--max-running", "0"], "max_running"),
 ])
-def test_bad_usage_is_one_sentence_and_exit_2(args: list[str], says: str) -> None:
-    done = subprocess.run(serve_command(*args), capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 2, done.stderr
-    assert says in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert done.stdout == ""
+def test_bad_usage_is_one_sentence_and_exit_2(args: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["serve", "--embedded", "--port", "0", *args]) == 2
+    out, err = capsys.readouterr()
+    assert says in err
+    assert len(err.strip().splitlines()) == 1
+    assert out == ""
 
 
 def test_a_taken_port_is_named(server: EmbeddedServer) -> None:
@@ -134,6 +135,36 @@ def test_a_taken_port_is_named(server: EmbeddedServer) -> None:
     done = subprocess.run([*serve_command(), "--port", port], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
     assert f"port {port}" in done.stderr
+
+
+def test_with_a_token_control_wants_it_and_agents_do_not(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("s3cret")
+    with EmbeddedServer(tmp_path, "--host", "0.0.0.0", config={"token_file": str(token)}) as server:
+        assert [server.call("GET", "/pbkv/knobs", Authorization=f"Bearer {word}").status_code for word in ("s3cret", "other")] == [200, 403]
+        assert server.call("GET", "/pbkv/state").status_code == 401
+        assert server.chat("hello", n=4)["usage"]["completion_tokens"] == 4
+        assert pbkv("knobs", "get", "--server", server.url, "--token-file", str(token)).returncode == 0
+
+
+def test_without_events_it_serves_all_the_same(tmp_path: Path) -> None:
+    with EmbeddedServer(tmp_path, "--policy", "lru", config={"events": ""}) as server:
+        assert server.chat("hello", n=4)["usage"]["completion_tokens"] == 4
+        state = server.state()
+        assert (state["events"], state["epoch"], state["counts"]["calls"]) == (None, None, 1)
+        assert server.call("GET", "/pbkv/knobs").json()["knobs"]["policy"]["value"] == "lru"
+
+
+def test_an_engine_that_fails_ends_the_server_with_a_sentence(tmp_path: Path) -> None:
+    code = (
+        "import sys; from console.main import run; from pbkv.engine.engine import Engine\n"
+        "def advance(self, until): raise RuntimeError('the accounts are wrong')\n"
+        "Engine.advance = advance; sys.exit(run(['serve', '--embedded', '--port', '0']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "the engine failed: RuntimeError('the accounts are wrong')"
+    assert "Traceback" not in done.stderr
 
 
 def test_it_needs_neither_torch_nor_sglang(tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ from pbkv.engine.server.errors import BadRequest, refusal
 from pbkv.engine.server.models import ChatRequest, CloseSession, GenerateRequest
 from pbkv.engine.server.service import Service
 
-#: Largest request body, bytes: a long context in JSON, with room for what is ignored.
-MAX_BODY = 8 << 20
+#: Bytes of a request body beside its text: identity, and what is ignored.
+MAX_BESIDE = 1 << 20
+#: Bytes that JSON may need for one byte of text.
+_ESCAPED = 6
 Model = TypeVar("Model", bound=BaseModel)
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -23,18 +25,22 @@ def make_app(service: Service, backend: ControlBackend, token: str | None) -> Fa
     """All routes. `token` guards /pbkv alone, as it does with the plugin."""
     app = FastAPI(title="PBKV embedded engine", openapi_url=None)
     app.include_router(control_router(backend, token))
+    limit = MAX_BESIDE + _ESCAPED * service.calls.context
+
+    async def parse(request: Request, model: type[Model]) -> Model:
+        return model.model_validate_json(await read_body(request, limit))
 
     async def chat(request: Request) -> Response:
-        return await openai.chat(service, await _parse(request, ChatRequest), request)
+        return await openai.chat(service, await parse(request, ChatRequest), request)
 
     async def generate(request: Request) -> Response:
-        return await openai.generate(service, await _parse(request, GenerateRequest), request)
+        return await openai.generate(service, await parse(request, GenerateRequest), request)
 
     async def models(request: Request) -> Response:
         return JSONResponse(openai.models(service))
 
     async def close_session(request: Request) -> Response:
-        service.close((await _parse(request, CloseSession)).session_id)
+        service.close((await parse(request, CloseSession)).session_id)
         return JSONResponse({})
 
     async def flush_cache(request: Request) -> Response:
@@ -68,7 +74,3 @@ def _guarded(handler: Handler) -> Handler:
             return refusal(400, what_is_wrong(error))
 
     return run
-
-
-async def _parse(request: Request, model: type[Model]) -> Model:
-    return model.model_validate_json(await read_body(request, MAX_BODY))

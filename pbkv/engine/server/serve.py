@@ -26,8 +26,10 @@ from pbkv.errors import PbkvError, UsageError
 from pbkv.events.stream import EventStream, stream_facts
 from pbkv.knobs import KnobSet
 
-#: How long calls under way may take to end after a signal, seconds.
+#: How long answers under way may take to be sent after a signal, seconds.
 _GRACE_S = 1
+#: Connections beyond those of pending calls; uvicorn answers 503 to more.
+_MORE_CONNECTIONS = 256
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,11 @@ async def _serve(
     calls = Calls(PageIds(settings.engine.page_size), settings.context, engine.manager.counts)
     service = Service(live, calls, Meters(engine, stream, settings.model), settings.model)
     app = make_app(service, EngineBackend(commands), settings.config.token())
-    web = _Web(uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=_GRACE_S), started, live.end)
+    config = uvicorn.Config(
+        app, log_level="warning", lifespan="off", timeout_graceful_shutdown=_GRACE_S,
+        limit_concurrency=settings.max_pending + _MORE_CONNECTIONS,
+    )
+    web = _Web(config, started, live.end)
     pump = asyncio.create_task(live.run())
     pump.add_done_callback(lambda _: setattr(web, "should_exit", True))
     await web.serve([listener])
