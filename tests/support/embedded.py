@@ -44,6 +44,10 @@ class EmbeddedServer:
     def call(self, method: str, path: str, body: object = None, **headers: str) -> requests.Response:
         return self._http.request(method, self.url + path, json=body, headers=headers, timeout=60)
 
+    def raw(self, path: str, data: bytes) -> int:
+        """Status of a POST of these bytes."""
+        return self._http.post(self.url + path, data=data, timeout=60).status_code
+
     def chat(self, text: str, n: int = 8, **body: Any) -> Reply:
         request = {"model": "m", "messages": [{"role": "user", "content": text}], "max_tokens": n, "temperature": 0, "ignore_eos": True}
         answer = self.call("POST", "/v1/chat/completions", {**request, **body})
