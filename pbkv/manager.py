@@ -103,8 +103,10 @@ class CacheManager:
         """The node left the tree."""
         for queue in (self.device, self.host, self.prefetch.queue):
             queue.discard(record)
-        self.prefetch.evicted(record)
-        self.state.forget(record)
+        if record.prefetch_id:
+            self.prefetch.evicted(record)
+        if record.live or self.policy.follows:
+            self.state.forget(record)
         if self.telemetry:
             self.telemetry.forget(record)
 
@@ -154,7 +156,8 @@ class CacheManager:
             self._report(self.telemetry, record, self.device, self.policy, ("device", to_tier), started)
         self.device.discard(record)
         self._walk.append(record)
-        self.prefetch.evicted(record)
+        if record.prefetch_id:
+            self.prefetch.evicted(record)
         return record
 
     def end_device_walk(self) -> None:

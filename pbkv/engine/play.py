@@ -99,11 +99,11 @@ class Player:
     def run(self) -> Played:
         """Play until all measured workflows have ended, or the workload has."""
         self._begin()
-        engine, due = self._engine, self._due
+        engine, clock, due = self._engine, self._engine.clock, self._due
         while self._left and (due or self._inside):
             for ended in engine.advance(due[0][0] if due else math.inf):
                 self._ended(ended)
-            while due and due[0][0] <= engine.now:
+            while due and due[0][0] <= clock.now:
                 at, _, playing = heapq.heappop(due)
                 self._submit(playing, at)
         if not self._rows:

@@ -160,10 +160,9 @@ class Scheduler:
 
     def _insert(self, call: Call) -> None:
         """The call's full pages become the tree's, and its lock reaches to their end."""
-        before, total = call.node, call.done // self.page_size
-        call.node = self.tree.insert(before, call.page_ids(call.tree_pages, total), 0, 0, 0, first=call.fresh)
+        total = call.done // self.page_size
+        call.node = self.tree.insert(call.node, call.page_ids(call.tree_pages, total), 0, 0, 0, first=call.fresh, lock=True)
         call.tree_pages, call.fresh = total, False
-        self.tree.lock(call.node, before)
 
     # ---- decode ------------------------------------------------------------------------------------------------------------
 

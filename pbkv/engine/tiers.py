@@ -39,7 +39,7 @@ class TwoTierTree(RadixTree):
                 break
             gone = self._evict_leaf(record.node)  # type: ignore[arg-type]
             freed += gone
-            if record.retired:
+            if record.touched and record.retired:
                 self.evicted_retired += gone
         self.keeper.end_device_walk()
         return freed

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from pbkv.engine.leaves import Leaves
-from pbkv.engine.node import NO_LEAF, Keeper, Node
+from pbkv.engine.node import DEVICE_LEAF, NO_LEAF, Keeper, Node
 from pbkv.engine.pools import Pool
 from pbkv.record import NodeRecord
 
@@ -89,11 +89,14 @@ class RadixTree(Leaves):
 
     # ---- growing -----------------------------------------------------------------------------------------------------------
 
-    def insert(self, start: Node, pages: tuple[int, ...], offset: int, known: int, counted: int, *, first: bool = False) -> Node:
+    def insert(
+        self, start: Node, pages: tuple[int, ...], offset: int, known: int, counted: int, *, first: bool = False, lock: bool = False,
+    ) -> Node:
         """Put `pages[offset:]` under `start`, where `pages[:offset]` ends, and return the node they end in.
 
         The caller holds the device pages of `pages[known:]` and locks the path to `start`; what the tree has already is given back. Nodes
-        that end behind `counted` count a hit, those above `start` only if this is the `first` insertion of its call.
+        that end behind `counted` count a hit, those above `start` only if this is the `first` insertion of its call. With `lock` the
+        caller's lock on `start` becomes one on the returned node.
         """
         if start is not self.root:
             self._touch_above(start, first)
@@ -102,7 +105,7 @@ class RadixTree(Leaves):
         while offset < total:
             child = node.children.get(pages[offset])
             if child is None:
-                node = self._add_leaf(node, pages[offset:])
+                node = self._add_leaf(node, pages[offset:], lock)
                 if total > counted:
                     self._hit(node)
                 return node
@@ -119,6 +122,8 @@ class RadixTree(Leaves):
                 self._update_leaf(child)
                 self._update_leaf(child.parent)
                 self._restored(child)
+            if lock:
+                self.lock(child, node)
             if end > counted:
                 self._hit(child)
             node, offset = child, end
@@ -152,12 +157,15 @@ class RadixTree(Leaves):
         self._update_leaf(child)
         return prefix
 
-    def _add_leaf(self, parent: Node, key: tuple[int, ...]) -> Node:
-        """A new device-resident leaf out of pages that were held."""
+    def _add_leaf(self, parent: Node, key: tuple[int, ...], lock: bool) -> Node:
+        """A new device-resident leaf out of pages that were held; locked, it is no candidate before it is unlocked."""
         node = self._new_node(key, parent)
+        node.lock_ref = int(lock)
         self._adopt(node)
-        self._update_leaf(node)
-        self._update_leaf(parent)
+        if not lock:
+            self._set_leaf(node, DEVICE_LEAF)
+        if parent.leaf:
+            self._set_leaf(parent, NO_LEAF)
         return node
 
     def _adopt(self, node: Node) -> None:
