@@ -3,6 +3,9 @@
 Every question reads one stream and one time range, given as parameters, so that it touches a bounded part of a store of any
 size: $src (stream), $t0 and $t1 (microseconds, UTC; the range is t0 < t <= t1), $past (start of the range in which state that
 still holds at t1 is looked up) and $bucket (width of a point of a series, microseconds).
+
+Over a long range a question is answered from the rollups (collector.rollup): to the second or minute at both ends, percentiles within 5 %,
+and on a live store without the last two seconds (per second) or the last minute (per minute).
 """
 
 import re
@@ -19,27 +22,55 @@ from pbkv.events.schema import BY_NAME, Namespace
 IN_RANGE = "src = $src AND t > make_timestamp($t0) AND t <= make_timestamp($t1)"
 #: The same for state: what happened long before t0 may still hold at t1.
 IN_PAST = "src = $src AND t > make_timestamp($past) AND t <= make_timestamp($t1)"
+#: The same over rollups, whose rows stand for the second or minute that begins at t.
+IN_ROLLED = "src = $src AND t >= make_timestamp($t0) AND t <= make_timestamp($t1)"
+#: Ranges above the first are answered from the rollups per second, above the second from those per minute, microseconds.
+_SECONDS_US, _MINUTES_US = 600 * 10**6, 6 * 3600 * 10**6
 #: Start of the time bucket of a row. Buckets start at multiples of their width, so a point stays where it is while time goes on.
 BUCKET = "make_timestamp(epoch_us(t) - epoch_us(t) % $bucket)"
 
 
 @dataclass(frozen=True)
 class Query:
-    """One question. `columns` says what each column of the answer means, in order."""
+    """One question. `columns` says what each column of the answer means, in order. `rolled` is the same over rollups, {w} being the suffix
+    of their tables; "" = the events are read over any range."""
 
     name: str
     title: str
     columns: Mapping[str, str]
     sql: str
+    rolled: str = ""
 
     @cached_property
     def params(self) -> frozenset[str]:
         """Names of the scope parameters it uses."""
-        return frozenset(re.findall(r"\$(\w+)", self.sql))
+        return _params(self.sql) | _params(self.rolled)
 
     def run(self, reader: Reader, params: Mapping[str, int]) -> pa.Table:
         """The answer as an Arrow table. Raises like Reader.sql."""
-        return reader.sql(self.sql, {k: params[k] for k in self.params})
+        sql = self.sql_for(params["t1"] - params["t0"])
+        return reader.sql(sql, {k: params[k] for k in _params(sql)})
+
+    def sql_for(self, range_us: int) -> str:
+        """The statement for a range of that many microseconds."""
+        if not self.rolled or range_us <= _SECONDS_US:
+            return self.sql
+        return self.rolled.replace("{w}", "1s" if range_us <= _MINUTES_US else "1m")
+
+
+def _params(sql: str) -> frozenset[str]:
+    return frozenset(re.findall(r"\$(\w+)", sql))
+
+
+def percentile(bins: str, share: float, unbin: str) -> str:
+    """SQL of a percentile from `bins`, a table with `bin`, `upto` (how many up to and including the bin) and `total`."""
+    return f"(SELECT {unbin} FROM (SELECT min(bin) AS bin FROM {bins} WHERE upto >= {share} * total))::DOUBLE"
+
+
+def histogram(rows: str, column: str, count: str, condition: str = "true") -> str:
+    """SQL of the `bins` that `percentile` reads."""
+    grouped = f"SELECT {column} AS bin, sum({count}) AS n FROM {rows} WHERE {condition} GROUP BY 1"
+    return f"SELECT bin, sum(n) OVER (ORDER BY bin) AS upto, sum(n) OVER () AS total FROM ({grouped})"
 
 
 def text(kind: str, field: str, column: str | None = None) -> str:

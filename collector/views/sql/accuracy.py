@@ -5,7 +5,7 @@ s + h - 1. Horizons beyond an END have no outcome and are not scored: counting t
 workflows' tails. An outcome counts in the range in which it became known; its prediction may be older.
 """
 
-from collector.views.query import IN_PAST, Query, code
+from collector.views.query import IN_PAST, IN_ROLLED, Query, code
 
 _END = code("workflow", "event", "end")
 
@@ -31,4 +31,6 @@ ACCURACY = Query(
               WHERE {IN_PAST} AND position = 0) p
         ASOF JOIN ({_OUTCOMES}) o ON p.workflow = o.workflow AND p.target = o.step AND p.place <= o.place
         WHERE o.t > make_timestamp($t0) GROUP BY p.horizon ORDER BY p.horizon""",
+    f"""SELECT horizon, sum(scored)::BIGINT AS scored, sum(correct)::BIGINT AS correct, sum(ends) / sum(scored) AS end_share
+        FROM raw.roll_accuracy_{{w}} WHERE {IN_ROLLED} GROUP BY horizon ORDER BY horizon""",
 )

@@ -1,6 +1,8 @@
 """Victims by why they were chosen and where they went."""
 
-from collector.views.query import IN_RANGE, Query, text
+from collector.views.query import IN_RANGE, IN_ROLLED, Query, text
+
+_KEYS = ", ".join(f"{text('eviction', field)} AS {field}" for field in ("decision", "from_tier", "to_tier"))
 
 EVICTIONS = Query(
     "evictions", "Evicted nodes by decision and by tier",
@@ -11,7 +13,8 @@ EVICTIONS = Query(
         "nodes": "victims",
         "tokens": "tokens they held",
     },
-    f"""SELECT {text('eviction', 'decision')} AS decision, {text('eviction', 'from_tier')} AS from_tier,
-        {text('eviction', 'to_tier')} AS to_tier, count(*) AS nodes, sum(tokens)::BIGINT AS tokens
+    f"""SELECT {_KEYS}, count(*) AS nodes, sum(tokens)::BIGINT AS tokens
         FROM raw.eviction WHERE {IN_RANGE} GROUP BY ALL ORDER BY tokens DESC, decision, from_tier, to_tier""",
+    f"""SELECT {_KEYS}, sum(nodes)::BIGINT AS nodes, sum(tokens)::BIGINT AS tokens
+        FROM raw.roll_eviction_{{w}} WHERE {IN_ROLLED} GROUP BY ALL ORDER BY tokens DESC, decision, from_tier, to_tier""",
 )

@@ -1,6 +1,7 @@
 """Prompt tokens served from each tier, and the time to the first token."""
 
-from collector.views.query import BUCKET, IN_RANGE, Query, code
+from collector.rollup import unbin_sql
+from collector.views.query import BUCKET, IN_RANGE, IN_ROLLED, Query, code, histogram, percentile
 
 _DONE = code("call", "status", "done")
 
@@ -23,6 +24,12 @@ HIT_RATE = Query(
         (quantile_cont(ttft_ms, 0.95) FILTER (status = {_DONE}))::DOUBLE AS ttft_p95_ms,
         count(*) FILTER (attributed = 0) AS unattributed_calls
         FROM raw.call WHERE {IN_RANGE}""",
+    f"""WITH r AS (SELECT * FROM raw.roll_call_{{w}} WHERE {IN_ROLLED}),
+        h AS ({histogram('r', 'ttft_ms_bin', 'calls', f'status = {_DONE}')})
+        SELECT coalesce(sum(calls), 0)::BIGINT AS calls, coalesce(sum(prompt_tokens), 0)::BIGINT AS prompt_tokens,
+        sum(device_hit_tokens) / nullif(sum(prompt_tokens), 0) AS device, sum(host_hit_tokens) / nullif(sum(prompt_tokens), 0) AS host,
+        {percentile('h', 0.5, unbin_sql('bin'))} AS ttft_p50_ms, {percentile('h', 0.95, unbin_sql('bin'))} AS ttft_p95_ms,
+        coalesce(sum(calls) FILTER (attributed = 0), 0)::BIGINT AS unattributed_calls FROM r""",
 )
 
 HIT_SERIES = Query(
@@ -36,4 +43,7 @@ HIT_SERIES = Query(
     f"""SELECT {BUCKET} AS t, count(*) AS calls,
         sum(device_hit_tokens) / sum(prompt_tokens) AS device, sum(host_hit_tokens) / sum(prompt_tokens) AS host
         FROM raw.call WHERE {IN_RANGE} GROUP BY 1 HAVING sum(prompt_tokens) > 0 ORDER BY 1""",
+    f"""SELECT {BUCKET} AS t, sum(calls)::BIGINT AS calls,
+        sum(device_hit_tokens) / sum(prompt_tokens) AS device, sum(host_hit_tokens) / sum(prompt_tokens) AS host
+        FROM raw.roll_call_{{w}} WHERE {IN_ROLLED} GROUP BY 1 HAVING sum(prompt_tokens) > 0 ORDER BY 1""",
 )
