@@ -32,7 +32,7 @@ TRACE = "trace"
 SIZES = {
     "embedded": Sizes(
         context=4096, device_tokens=16_384, host_tokens=32_768, pace=1.5,
-        concurrency={"hover": 16, "swebench": 10, "financebench": 13, TRACE: 10},
+        concurrency={"hover": 16, "swebench": 10, "financebench": 13, TRACE: 5},
     ),
     "sglang": Sizes(
         context=2048, device_tokens=8192, host_tokens=12_288, pace=1.5,
