@@ -9,9 +9,9 @@ from pbkv.bench.regimes import Regime, finance, generated, hover, recorded, swe
 from pbkv.workloads.layouts import LAYOUTS
 
 NOISE = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
-HORIZONS = (1, 2, 3, 4, 5, 6, 8)
-DISCOUNTS = (0.3, 0.5, 0.65, 0.8, 0.9, 1.0)
-LOADS = (16, 32, 48, 64, 80, 96, 128, 160)
+HORIZONS = (1, 2, 3, 4, 6, 8)
+DISCOUNTS = (0.5, 0.65, 0.8, 1.0)
+LOADS = (24, 48, 64, 80, 96, 128)
 ABLATIONS = ("hold", "stale", "structural_reads", "first_passage")
 
 
@@ -29,12 +29,15 @@ class Contender:
         return name + "".join(f" -{part}" for part in self.parts)
 
     def of(self, cell: Cell) -> Cell:
-        """The cell run by this contender."""
-        return replace(cell, policy=self.policy, predictor=self.predictor or "markov", parts=self.parts)
+        """The cell run by this contender, at the horizon of its policy."""
+        k = FIRST_USE_K if self.policy == "first_use" else cell.k
+        return replace(cell, policy=self.policy, predictor=self.predictor or "markov", parts=self.parts, k=k)
 
 
-BASELINES = (Contender("lru"), Contender("session_lae"), Contender("lae"), Contender("clairvoyant"))
-STATIC = (Contender("kvflow", "bayes"), Contender("kvflow_all", "bayes"))
+#: Horizon of first_use. The paper's 3 is the default: a sum of visits over more steps says less. A first passage does not wear off.
+FIRST_USE_K = 8
+BASELINES = (Contender("lru"), Contender("lae"), Contender("clairvoyant"))
+STATIC = (Contender("session_lae"), Contender("kvflow", "bayes"), Contender("kvflow_all", "bayes"))
 
 
 def scored(policy: str, *predictors: str) -> list[Contender]:
@@ -79,13 +82,12 @@ def _along(regime: Regime, contenders: Iterable[Contender], shares: Sequence[flo
 
 
 def pressure(scope: Scope) -> Experiment:
-    """Every policy on every workload along the size of the pool."""
+    """Every policy on every workload along the size of the pool; session_lae and KVFlow where a dynamic and the static graph show them."""
     regimes = [hover("private"), hover("shared"), swe("shared"), finance("shared")] if scope.quick else [*generated(), *recordings(scope)]
     points: list[Point] = []
     for regime in regimes:
-        best = "markov" if regime.cell.source.trace else "bayes"
         names = scope.predictors(regime, *(("bayes",) if scope.quick else ("markov", "bayes", "perfect")))
-        static = [replace(c, predictor=best) for c in STATIC]
+        static = STATIC if regime.cell.source.name == "finance" or regime.name in ("HoVer, private", "HoVer, shared") else ()
         contenders = [*BASELINES, *static, *scored("he", *names), *scored("first_use", *names)]
         points += _along(regime, contenders, regime.shares[1:5:2] if scope.quick else ())
     return Experiment("pressure", "Policies along the size of the device tier", "device tier / live tokens", tuple(points))
@@ -95,10 +97,10 @@ def concurrency(scope: Scope) -> Experiment:
     """A fixed pool under a growing number of workflows."""
     points: list[Point] = []
     contenders = [Contender("lru"), Contender("lae"), Contender("clairvoyant"), *scored("he", "bayes"), *scored("first_use", "bayes")]
-    for regime, share in ((hover("private"), 0.4), (hover("group"), 0.4)):
+    for regime, share in ((hover("private"), 0.5), (hover("group"), 0.55)):
         pool = regime.sized(share).device_tokens
-        for load in LOADS[::3] if scope.quick else LOADS:
-            cell = replace(regime.cell, device_tokens=pool, concurrency=load, warm=load, workflows=load + 200)
+        for load in LOADS[::2] if scope.quick else LOADS:
+            cell = replace(regime.cell, device_tokens=pool, concurrency=load, warm=load, workflows=100)
             points += [Point(regime.name, c.label, float(load), c.of(cell)) for c in contenders]
     return Experiment("concurrency", "A pool of fixed size under load", "concurrent workflows", tuple(points))
 
@@ -106,27 +108,28 @@ def concurrency(scope: Scope) -> Experiment:
 def backbones(scope: Scope) -> Experiment:
     """Predictors from none to perfect."""
     points: list[Point] = []
-    some = [hover("private")] if scope.quick else [*(hover(layout) for layout in LAYOUTS), swe("private"), *recordings(scope)]
+    some = [hover("private")] if scope.quick else [hover("private"), hover("shared"), *recordings(scope)[:1]]
     for regime in some:
         names = scope.predictors(regime, "uniform", "online", "markov", "bayes", "perfect")
         contenders = [Contender("lru"), Contender("lae"), *scored("he", *names), *scored("first_use", *names)]
-        points += _along(regime, contenders, regime.shares[2:3] if scope.quick else regime.shares[1:4])
+        points += _along(regime, contenders, regime.shares[2:3] if scope.quick else regime.shares[1:4:2])
     return Experiment("backbones", "Predictors", "device tier / live tokens", tuple(points))
 
 
 def _two(scope: Scope) -> list[tuple[Regime, float]]:
     """Where one parameter is varied: a private layout and a shared one, in the steep part of their curves."""
-    return [(hover("private"), 0.4)] if scope.quick else [(hover("private"), 0.4), (hover("shared"), 0.25)]
+    return [(hover("private"), 0.5)] if scope.quick else [(hover("private"), 0.5), (hover("shared"), 0.36)]
 
 
 def _varied(scope: Scope, name: str, values: Sequence[float]) -> tuple[Point, ...]:
     points: list[Point] = []
-    names = ("bayes",) if scope.quick else ("markov", "bayes", "perfect")
+    names = ("bayes",) if scope.quick else ("bayes", "perfect")
     for regime, share in _two(scope):
         for value in values:
             cell = regime.sized(share, **{name: value})
             points += [Point(regime.name, c.label, float(value), c.of(cell)) for c in (Contender("lru"), Contender("lae"))]
-            points += [Point(regime.name, c.label, float(value), c.of(cell)) for c in (*scored("he", *names), *scored("first_use", *names))]
+            runs = [(c.label, replace(c.of(cell), **{name: value})) for c in (*scored("he", *names), *scored("first_use", *names))]  # type: ignore[arg-type]
+            points += [Point(regime.name, label, float(value), run) for label, run in runs]
     return tuple(points)
 
 
@@ -143,7 +146,7 @@ def discount(scope: Scope) -> Experiment:
 def noise(scope: Scope) -> Experiment:
     """Perfect predictions, more and more of them wrong; the clairvoyant shows what is lost to the best there is."""
     points: list[Point] = []
-    regimes = _two(scope) if scope.quick else [*_two(scope), (hover("group"), 0.4)]
+    regimes = _two(scope) if scope.quick else [*_two(scope), (hover("group"), 0.55)]
     for regime, share in regimes:
         cell = regime.sized(share)
         for p in NOISE[::3] if scope.quick else NOISE:
@@ -158,8 +161,8 @@ def host(scope: Scope) -> Experiment:
     """A host tier behind a small device tier: policies, host order, and prefetch on top."""
     regime = hover("private")
     points: list[Point] = []
-    for share in (0.4,) if scope.quick else (0.2, 0.4, 0.6, 0.9):
-        cell = regime.sized(0.2)
+    for share in (0.5,) if scope.quick else (0.35, 0.5, 0.7):
+        cell = regime.sized(0.3)
         cell = replace(cell, host_tokens=regime.sized(share).device_tokens)
         he, first = (Contender("he", "bayes").of(cell), Contender("first_use", "bayes").of(cell))
         runs = {
@@ -178,11 +181,11 @@ def prefetch(scope: Scope) -> Experiment:
     """Conservative against aggressive prefetch under wrong predictions, on a fast link and on a slow one whose directions collide."""
     regime = hover("private")
     points: list[Point] = []
-    base = regime.sized(0.2)
+    base = regime.sized(0.3)
     base = replace(base, host_tokens=regime.sized(0.5).device_tokens)
     links = {"25 GB/s": (25e9, 1.0), "4 GB/s, shared by both directions": (4e9, 0.5), "1.5 GB/s, shared by both directions": (1.5e9, 0.5)}
     for name, (rate, share) in list(links.items())[:: 2 if scope.quick else 1]:
-        for p in NOISE[::3] if scope.quick else NOISE[:5]:
+        for p in (0.0, 0.3) if scope.quick else (0.0, 0.2, 0.3, 0.4):
             cell = replace(Contender("he", "perfect").of(base), noise=p, link_bytes_per_s=rate, link_share=share)
             points += [Point(name, mode, p, replace(cell, prefetch=mode)) for mode in ("off", "conservative", "aggressive")]
     return Experiment("prefetch", "Prefetch under wrong predictions", "share of predictions that are wrong", tuple(points), base="off")
@@ -191,11 +194,11 @@ def prefetch(scope: Scope) -> Experiment:
 def replay(scope: Scope) -> Experiment:
     """A recorded order of calls, one at a time, without time: the exact Belady bound, and each policy's distance to it."""
     points: list[Point] = []
-    regimes = [hover("private")] if scope.quick else [*(hover(layout) for layout in LAYOUTS), swe("private"), *recordings(scope)]
+    regimes = [hover("private")] if scope.quick else [*(hover(layout) for layout in LAYOUTS), *recordings(scope)[:1]]
     for regime in regimes:
         names = scope.predictors(regime, "bayes", "perfect")
         contenders = [Contender("lru"), Contender("lae"), Contender("belady"), *scored("he", *names), *scored("first_use", *names)]
-        for share in regime.shares[1:3:2] if scope.quick else regime.shares[:4]:
+        for share in regime.shares[1:3:2] if scope.quick else regime.shares[:4:2]:
             cell = replace(regime.sized(share), replay=True)
             points += [Point(regime.name, c.label, share, c.of(cell)) for c in contenders]
     return Experiment("replay", "Distance to the offline bound", "device tier / live tokens", tuple(points))
@@ -209,7 +212,7 @@ def ablation(scope: Scope) -> Experiment:
         full = Contender("first_use", name)
         without = [replace(full, parts=(part,)) for part in ABLATIONS]
         contenders = [Contender("lru"), Contender("lae"), Contender("he", name), full, *without, replace(full, parts=ABLATIONS)]
-        points += _along(regime, contenders, regime.shares[2:3] if scope.quick else regime.shares[1:4:2])
+        points += _along(regime, contenders, regime.shares[2:3])
     return Experiment("ablation", "Parts of first_use", "device tier / live tokens", tuple(points))
 
 
@@ -218,7 +221,7 @@ def hardware(scope: Scope) -> Experiment:
     regime = hover("private")
     contenders = [Contender("lru"), Contender("lae"), *scored("he", "bayes"), *scored("first_use", "bayes"), Contender("clairvoyant")]
     points: list[Point] = []
-    for timing in () if scope.quick else ("linear", "qwen3-32b@a6000/8", "qwen3-14b@h100/1"):
-        along = _along(regime, contenders, timing=timing)
+    for timing in () if scope.quick else ("qwen3-32b@a6000/8", "qwen3-14b@h100/1"):
+        along = _along(regime, contenders, regime.shares[1:5:2], timing=timing)
         points += [replace(point, panel=f"HoVer, private, {timing}") for point in along]
     return Experiment("hardware", "Timing models", "device tier / live tokens", tuple(points))

@@ -30,19 +30,19 @@ def hover(layout: str) -> Regime:
     """HoVer-like: private with long tool times, shared and group chat with short outputs."""
     scale, delay, concurrency, running = _HOVER[layout]
     source = Source("hover", layout, (("output_scale", scale), ("delay_scale", delay)))  # type: ignore[arg-type]
-    cell = Cell(source, workflows=120, warm=concurrency, concurrency=concurrency, max_running=running)
+    cell = Cell(source, workflows=80, warm=concurrency, concurrency=concurrency, max_running=running)
     return Regime(f"HoVer, {layout}", cell, _SHARES["hover", layout])
 
 
 def swe(layout: str) -> Regime:
-    """SWE-bench-like: 48 workflows of up to 60 calls."""
-    cell = Cell(Source("swe", layout), workflows=60, warm=30, concurrency=48)  # type: ignore[arg-type]
+    """SWE-bench-like: 24 workflows of up to 60 calls."""
+    cell = Cell(Source("swe", layout), workflows=30, warm=12, concurrency=24, max_running=16)  # type: ignore[arg-type]
     return Regime(f"SWE-bench, {layout}", cell, _SHARES["swe", layout])
 
 
 def finance(layout: str, turns: int = 1) -> Regime:
     """FinanceBench-like: a static chain, each agent called `turns` times in a row."""
-    cell = Cell(Source("finance", layout, (("turns", turns),)), workflows=300 if turns == 1 else 120, warm=96)  # type: ignore[arg-type]
+    cell = Cell(Source("finance", layout, (("turns", turns),)), workflows=200 if turns == 1 else 80, warm=96)  # type: ignore[arg-type]
     name = f"FinanceBench, {layout}" + (f", {turns} turns" if turns > 1 else "")
     return Regime(name, cell, _SHARES["finance", layout])
 
@@ -50,26 +50,23 @@ def finance(layout: str, turns: int = 1) -> Regime:
 def recorded(name: str, path: str, layout: str) -> Regime:
     """Recorded runs of which half is held out from what predictors are fitted on; cut after 60 calls."""
     source = Source(name, layout, (("max_calls", 60),), path, held_out=True)  # type: ignore[arg-type]
-    cell = Cell(source, workflows=60, warm=24, concurrency=40)
+    cell = Cell(source, workflows=50, warm=12, concurrency=24, max_running=16)
     return Regime(f"{name}, {layout}", cell, _SHARES["swe", layout])
 
 
 #: Shares of live tokens along the curves: from a pool in which little survives to one in which nearly everything does.
 _SHARES: dict[tuple[str, str], tuple[float, ...]] = {
-    ("hover", "private"): (0.2, 0.3, 0.4, 0.5, 0.65, 0.85),
-    ("hover", "shared"): (0.15, 0.2, 0.25, 0.3, 0.4, 0.55),
-    ("hover", "group"): (0.2, 0.3, 0.4, 0.5, 0.65, 0.85),
-    ("swe", "private"): (0.2, 0.3, 0.4, 0.5, 0.65, 0.85),
-    ("swe", "shared"): (0.1, 0.15, 0.2, 0.25, 0.35, 0.5),
-    ("swe", "group"): (0.2, 0.3, 0.4, 0.5, 0.65, 0.85),
-    ("finance", "private"): (0.2, 0.3, 0.45, 0.6, 0.8, 1.0),
-    ("finance", "shared"): (0.2, 0.3, 0.45, 0.6, 0.8, 1.0),
+    ("hover", "private"): (0.2, 0.35, 0.5, 0.65, 0.8, 0.95),
+    ("hover", "shared"): (0.2, 0.3, 0.36, 0.4, 0.45, 0.55),
+    ("hover", "group"): (0.35, 0.45, 0.55, 0.7, 0.85, 1.0),
+    ("swe", "private"): (0.12, 0.18, 0.24, 0.32, 0.42, 0.6),
+    ("swe", "shared"): (0.12, 0.18, 0.22, 0.27, 0.33, 0.45),
+    ("swe", "group"): (0.15, 0.25, 0.35, 0.45, 0.6, 0.8),
+    ("finance", "private"): (0.1, 0.15, 0.2, 0.25, 0.33, 0.45),
+    ("finance", "shared"): (0.25, 0.35, 0.45, 0.55, 0.65, 0.8),
 }
 
 
 def generated() -> list[Regime]:
-    """All regimes of generated workflows."""
-    return [
-        *(hover(layout) for layout in LAYOUTS), *(swe(layout) for layout in LAYOUTS),
-        finance("shared"), finance("private", 3), finance("shared", 3),
-    ]
+    """The generated workflows of the pressure curves."""
+    return [*(hover(layout) for layout in LAYOUTS), swe("shared"), swe("group"), finance("shared"), finance("private", 3)]

@@ -83,7 +83,7 @@ def test_regimes_are_sized_in_live_tokens(trace: str) -> None:
         assert cell.device_tokens == pytest.approx(0.5 * cell.concurrency * live_tokens(cell.source), abs=cell.page_size)
         assert list(regime.shares) == sorted(regime.shares)
     assert hover("private").sized(0.4, k=5).k == 5
-    assert len({r.name for r in [*generated(), swe("shared"), finance("shared", 3)]}) == len(generated())
+    assert len({r.name for r in [*generated(), swe("private"), finance("shared", 3)]}) == len(generated()) + 2
 
 
 def test_each_predictor_predicts_in_ids_of_the_cache(trace: str) -> None:
