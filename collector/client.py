@@ -11,7 +11,7 @@ from pbkv.errors import UsageError
 
 def open(source: str, token: str | None = None) -> Reader:
     """A reader of `source`. Raises UsageError for a source that can never be read; a collector that is down raises Unreachable on use."""
-    if source.startswith("grpc://"):
+    if source.startswith(("grpc://", "grpc+tls://")):
         return FlightReader(source, reader_token(token))
     if "://" in source:
         raise UsageError(f"source {source!r}: expected grpc://HOST:PORT of a collector, a .duckdb file or an archive folder")

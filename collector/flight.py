@@ -20,11 +20,12 @@ from pyarrow import flight
 
 from collector.guard import MAX_SQL, Guard
 from collector.macros import MACROS
+from collector.places import Places
 from collector.query import MAX_BYTES, MAX_DEADLINE_S, MAX_ROWS, Cancelled, Watcher, run
 from collector.store import Store
 from pbkv.errors import PbkvError, UsageError
 
-#: Queries that run at the same time; more wait for a free place for at most their deadline.
+#: Queries that run at the same time; more wait for a free place for at most their deadline. The client with the fewest gets the next.
 MAX_QUERIES = 8
 #: Time for running calls to end when the server stops, seconds.
 _END_S = 3.0
@@ -60,18 +61,19 @@ class FlightReads(flight.FlightServerBase):
 
     def __init__(
         self, store: Store, host: str, port: int, token: str, status: Callable[[], dict[str, Any]],
-        *, max_rows: int = MAX_ROWS, max_bytes: int = MAX_BYTES, max_queries: int = MAX_QUERIES,
+        *, tls: tuple[bytes, bytes] | None = None, max_rows: int = MAX_ROWS, max_bytes: int = MAX_BYTES, max_queries: int = MAX_QUERIES,
     ) -> None:
-        """Bind. Raises UsageError that names the address when it cannot be had."""
+        """Bind. `tls`: certificate chain and key, PEM. Raises UsageError that names the address when it cannot be had."""
         _probe(host, port)
         try:
-            super().__init__(f"grpc://{host}:{port}", middleware={"token": _TokenCheck(token)})
+            scheme, certificates = ("grpc+tls", [tls]) if tls else ("grpc", None)
+            super().__init__(f"{scheme}://{host}:{port}", middleware={"token": _TokenCheck(token)}, tls_certificates=certificates)
         except (pa.ArrowException, OSError):
-            raise UsageError(_bind_error(host, port, "in use")) from None
+            raise UsageError(_bind_error(host, port, "in use" + (", or the certificate does not fit its key" if tls else ""))) from None
         self._store, self._status = store, status
         self._guard = Guard(MACROS)
         self._watcher = Watcher()
-        self._places = threading.BoundedSemaphore(max_queries)
+        self._places = Places(max_queries)
         self._max_rows, self._max_bytes = max_rows, max_bytes
         self.queries = self.failed = 0
 
@@ -90,17 +92,15 @@ class FlightReads(flight.FlightServerBase):
         sql, params, deadline_s = _read_ticket(ticket)
         self._guard.check(sql)
         start = time.monotonic()
-        if not self._places.acquire(timeout=deadline_s):
-            raise PbkvError(f"the collector is busy with other queries and had no place within {deadline_s:g} s; ask again")
-        try:
+        with self._places.place(context.peer(), deadline_s) as got:
+            if not got:
+                raise PbkvError(f"the collector is busy with other queries and had no place within {deadline_s:g} s; ask again")
             left_s = max(0.1, deadline_s - (time.monotonic() - start))
             with self._store.cursor() as cursor:
                 return run(
                     cursor, self._watcher, sql, params, left_s,
                     gone=context.is_cancelled, max_rows=self._max_rows, max_bytes=self._max_bytes,
                 )
-        finally:
-            self._places.release()
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         """`status`: the collector's counters as JSON."""

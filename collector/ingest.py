@@ -17,6 +17,7 @@ from pbkv.errors import PbkvError
 COMMIT_S = 0.15
 #: Bytes of messages in one transaction.
 BATCH_BYTES = 4 << 20
+_RATE_S = 10.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 #: Attempts to write the last batch while stopping.
 _LAST_ATTEMPTS = 3
@@ -37,6 +38,8 @@ class Ingest:
         #: Per stream: last stored message, and seconds from its sending to its commit.
         self.stored: dict[Key, tuple[int, float]] = {}
         self.commit_ms: deque[float] = deque(maxlen=4096)
+        #: End (monotonic clock, seconds) and records of the last transactions.
+        self._recent: deque[tuple[float, int]] = deque(maxlen=1024)
         self.thread = threading.Thread(target=self._run, name="pbkv-ingest", daemon=True)
 
     def _run(self) -> None:
@@ -71,7 +74,9 @@ class Ingest:
     def _commit(self, items: list[Item]) -> None:
         start = time.monotonic()
         batch = self._store.commit(items)
-        self.commit_ms.append((time.monotonic() - start) * 1e3)
+        end = time.monotonic()
+        self.commit_ms.append((end - start) * 1e3)
+        self._recent.append((end, sum(batch.rows.values())))
         self.commits += 1
         self.rows.update(batch.rows)
         self.failing = ""
@@ -79,6 +84,10 @@ class Ingest:
         for item in items:
             if not isinstance(item, Loss) and (key := key_of(item.header)) in batch.done:
                 self.stored[key] = (batch.done[key], now - item.header.wall_ns / 1e9)
+
+    def rows_per_s(self, now: float) -> float:
+        """Records stored per second in the ten seconds before `now` (monotonic clock)."""
+        return sum(rows for end, rows in list(self._recent) if end > now - _RATE_S) / _RATE_S
 
     def _reopen(self) -> bool:
         try:

@@ -1,7 +1,9 @@
 """Reads a live collector over Arrow Flight."""
 
 import json
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
@@ -22,13 +24,15 @@ class FlightReader(Closing):
     live = True
 
     def __init__(self, source: str, token: str) -> None:
-        host, _, port = source.removeprefix("grpc://").rstrip("/").rpartition(":")
+        scheme, _, address = source.partition("://")
+        host, _, port = address.rstrip("/").rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise UsageError(f"source {source!r}: expected grpc://HOST:PORT, for example grpc://127.0.0.1:5615")
+            raise UsageError(f"source {source!r}: expected {scheme}://HOST:PORT, for example {scheme}://127.0.0.1:5615")
         self.source = source
         if not (token.isascii() and (token.isprintable() or not token)):
             raise UsageError(f"collector {source}: the token given has characters that no token has; name the right token file")
         self._headers = [(b"authorization", f"Bearer {token}".encode())]
+        self._trust = trusted_roots() if source.startswith("grpc+tls://") else {}
         self._client: flight.FlightClient | None = None
 
     def sql(self, query: str, params: Mapping[str, Any] | None = None, *, deadline_s: float = 10.0) -> pa.Table:
@@ -57,7 +61,7 @@ class FlightReader(Closing):
     def _connected(self) -> flight.FlightClient:
         if self._client is None:
             # A proxy named in the environment must never see the token, nor stand between us and loopback.
-            self._client = flight.connect(self.source, generic_options=[("grpc.enable_http_proxy", 0)])
+            self._client = flight.connect(self.source, generic_options=[("grpc.enable_http_proxy", 0)], **self._trust)
         return self._client
 
     def _options(self, deadline_s: float) -> flight.FlightCallOptions:
@@ -79,3 +83,14 @@ class FlightReader(Closing):
             return Unreachable(f"collector {self.source}: no answer within {deadline_s + _GRACE_S:g} s; is it overloaded or suspended?")
         return Unreachable(f"collector {self.source}: does not answer; start it with `pbkv collect`, or check the address")
 
+
+
+def trusted_roots() -> dict[str, bytes]:
+    """Certificates a TLS collector must be signed by: the file PBKV_COLLECTOR_CA, else those of the system. Raises UsageError."""
+    path = os.environ.get("PBKV_COLLECTOR_CA")
+    if not path:
+        return {}
+    try:
+        return {"tls_root_certs": Path(path).read_bytes()}
+    except OSError as error:
+        raise UsageError(f"PBKV_COLLECTOR_CA {path!r}: cannot be read ({error.strerror}); name a PEM file") from None

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -78,6 +79,16 @@ class Keeper:
         if orphans:
             self._show({}, without=orphans)
             self.archive.remove(orphans)
+
+    def status(self) -> dict[str, Any] | None:
+        """{"folder", "segments", "bytes", "events"} of the archive, None without one; for any thread."""
+        if self.archive is None:
+            return None
+        segments = list(self.archive.segments)
+        return {
+            "folder": str(self.archive.folder), "segments": len(segments), "bytes": sum(s.bytes for s in segments),
+            "events": sum(s.rows for s in segments),
+        }
 
     def close(self) -> None:
         """Give the archive free."""

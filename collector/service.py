@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -10,8 +11,9 @@ from typing import Any
 
 from collector.flight import FlightReads
 from collector.ingest import Ingest
+from collector.metrics import MetricsPage
+from collector.options import Options
 from collector.pipe import Pipe
-from collector.retention import Retention
 from collector.store import Store
 from collector.subscriber import Subscriber
 from collector.token import load_or_create, state_dir
@@ -26,40 +28,56 @@ _WATCH_S = 0.2
 class Collector:
     """A running collector. The constructor starts it; `close` drains, commits, checkpoints and ends every thread."""
 
-    def __init__(self, connect: list[tuple[str, str]], db: Path, listen: str, folder: Path, retention: Retention | None = None) -> None:
-        """Raises UsageError: no endpoint or a bad one, a database that cannot be used, a port in use."""
+    def __init__(self, connect: list[tuple[str, str]], db: Path, listen: str, folder: Path, options: Options | None = None) -> None:
+        """Raises UsageError: no endpoint or a bad one, a database or archive that cannot be used, a port in use."""
+        options = options or Options()
+        tls = options.tls.read() if options.tls else None
         host, port = parse_listen(listen)
         check_endpoints(connect)
         token = load_or_create(folder)
-        retention = retention or Retention()
-        self.store = Store(db, archive=retention.archive)
+        self.store = Store(db, archive=options.retention.archive)
         try:
             self._rows_before = self.store.counts()
-            self.upkeep = Upkeep(self.store, retention)
+            self.upkeep = Upkeep(self.store, options.retention)
         except BaseException:
             self.store.close()
             raise
         try:
             self.pipe = Pipe()
             self.ingest = Ingest(self.pipe, self.store)
-            self.reads = FlightReads(self.store, host, port, token, self.status)
-            self.subscriber = self._subscribe(connect)
+            self.reads = FlightReads(self.store, host, port, token, self.status, tls=tls)
+            self.subscriber = self._subscribe(connect, options.metrics)
         except BaseException:
             self.upkeep.finish()
             self.store.close()
             raise
-        self.source = f"grpc://{host}:{self.reads.port}"
+        self.source = f"grpc{'+tls' if tls else ''}://{host}:{self.reads.port}"
         self.token_file = folder / "token"
         self.ingest.thread.start()
         self.upkeep.thread.start()
         self.subscriber.thread.start()
 
-    def _subscribe(self, connect: list[tuple[str, str]]) -> Subscriber:
+    def _subscribe(self, connect: list[tuple[str, str]], metrics: str) -> Subscriber:
+        self.metrics: MetricsPage | None = None
         try:
+            if metrics:
+                self.metrics = MetricsPage(*parse_listen(metrics), self.status)
             return Subscriber(connect, self.store.high_water(), self.pipe)
         except BaseException:
-            self.reads.close()
+            self._end_reads()
             raise
+
+    def _end_reads(self) -> None:
+        if self.metrics is not None:
+            self.metrics.close()
+        self.reads.close()
+
+    def about(self) -> dict[str, Any]:
+        """Where it is: {"source", "db", "token_file", "pid", "metrics"}."""
+        return {
+            "source": self.source, "db": str(self.store.path), "token_file": str(self.token_file), "pid": os.getpid(),
+            "metrics": self.metrics.url if self.metrics else None,
+        }
 
     @property
     def alive(self) -> bool:
@@ -74,7 +92,7 @@ class Collector:
         self.pipe.close()
         self.ingest.thread.join()
         self.upkeep.finish()
-        self.reads.close()
+        self._end_reads()
         self.store.close()
         if not self.ingest.complete:
             left = self.ingest.left + self.pipe.depth[0]
@@ -100,12 +118,15 @@ class Collector:
             "last_refusal": self.subscriber.last_refusal,
             "queue": {"messages": items, "bytes": waiting},
             "rows": {kind: n + self.ingest.rows[kind] for kind, n in self._rows_before.items()},
+            "rows_per_s": self.ingest.rows_per_s(time.monotonic()),
             "commits": self.ingest.commits,
             "commit_ms_p50": commits[len(commits) // 2] if commits else None,
             "commit_ms_p99": commits[int(len(commits) * 0.99)] if commits else None,
             "queries": self.reads.queries,
             "failing": self.ingest.failing,
+            "upkeep_failing": self.upkeep.failing,
             "last_error": self.ingest.last_error,
+            "archive": self.upkeep.keeper.status(),
         }
 
     def _sources(self) -> list[dict[str, Any]]:
@@ -122,18 +143,18 @@ class Collector:
 
 def run_collector(
     connect: list[tuple[str, str]], db: Path, listen: str = DEFAULT_LISTEN, state_folder: Path | None = None,
-    on_ready: Callable[[dict[str, Any]], None] | None = None, stop: threading.Event | None = None,
+    on_ready: Callable[[dict[str, Any]], None] | None = None, stop: threading.Event | None = None, options: Options | None = None,
 ) -> dict[str, Any]:
     """Collect until `stop` is set; returns the final status.
 
-    `connect`: (events, replay) endpoint pairs. `on_ready` gets {"source", "db", "token_file", "pid"} once reads are served.
+    `connect`: (events, replay) endpoint pairs. `on_ready` gets {"source", "db", "token_file", "pid", "metrics"} once reads are served.
     Raises UsageError for bad input, PbkvError when a batch could not be written at the end or a thread died.
     """
     stop = stop or threading.Event()
-    collector = Collector(connect, db, listen, state_dir(state_folder))
+    collector = Collector(connect, db, listen, state_dir(state_folder), options)
     try:
         if on_ready:
-            on_ready({"source": collector.source, "db": str(db), "token_file": str(collector.token_file), "pid": os.getpid()})
+            on_ready(collector.about())
         while not stop.wait(_WATCH_S) and collector.alive:
             pass
         failed = not stop.is_set()
@@ -157,8 +178,8 @@ def stop_on_signals() -> threading.Event:
 
 
 def parse_listen(listen: str) -> tuple[str, int]:
-    """(host, port) of HOST:PORT or grpc://HOST:PORT; port 0 takes a free one. Raises UsageError."""
-    host, _, port = listen.removeprefix("grpc://").rstrip("/").rpartition(":")
+    """(host, port) of HOST:PORT, with grpc:// or grpc+tls:// before it or not; port 0 takes a free one. Raises UsageError."""
+    host, _, port = listen.removeprefix("grpc://").removeprefix("grpc+tls://").rstrip("/").rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
         raise UsageError(f"listen address {listen!r}: expected HOST:PORT, for example {DEFAULT_LISTEN}")
     return host, int(port)

@@ -1,4 +1,4 @@
-"""`pbkv collect`: store event streams in DuckDB and serve reads, until interrupted."""
+"""`pbkv collect`: store event streams in DuckDB and serve reads, until interrupted; `--status` asks a running collector how it does."""
 
 import json
 import signal
@@ -10,8 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
+from collector.client import open as open_source
 from collector.flight import leave
+from collector.options import Options, Tls, parse_duration, parse_size
+from collector.retention import Retention
 from collector.service import DEFAULT_LISTEN, parse_listen, parse_pair, run_collector
+from collector.status import lines
 from console.cli.options import Json, TokenFile
 from pbkv.control.client import ControlClient, read_token
 from pbkv.errors import PbkvError, Unreachable, UsageError
@@ -24,7 +28,15 @@ Connect = Annotated[list[str] | None, typer.Option(
 Servers = Annotated[list[str] | None, typer.Option(
     "--server", metavar="URL", help="Control URL of a server, which names its endpoints; repeatable.",
 )]
-Database = Annotated[Path, typer.Option("--db", metavar="FILE", help="DuckDB file; made when missing.")]
+Database = Annotated[Path | None, typer.Option("--db", metavar="FILE", help="DuckDB file; made when missing.")]
+Archive = Annotated[Path | None, typer.Option("--archive", metavar="DIR", help="Folder of Parquet files that old events go to.")]
+Keep = Annotated[str | None, typer.Option("--keep", metavar="TIME", help="Events older than this leave FILE: 90s, 15m, 24h, 7d.")]
+KeepBytes = Annotated[str, typer.Option("--keep-bytes", metavar="SIZE", help="The oldest events leave a FILE larger than this.")]
+ArchiveKeep = Annotated[str | None, typer.Option("--archive-keep", metavar="TIME", help="Archived segments older than this are deleted.")]
+ArchiveBytes = Annotated[str | None, typer.Option("--archive-bytes", metavar="SIZE", help="The oldest go while DIR is larger than this.")]
+TlsFiles = Annotated[str | None, typer.Option("--tls", metavar="CERT,KEY", help="PEM files: serve readers over TLS (grpc+tls://).")]
+Metrics = Annotated[str, typer.Option("--metrics", metavar="HOST:PORT", help="Serve /metrics for Prometheus there.")]
+Status = Annotated[bool, typer.Option("--status", help="Show how the collector at --listen does, and exit.")]
 Listen = Annotated[str, typer.Option("--listen", metavar="HOST:PORT", help="Where readers connect; port 0 takes a free one.")]
 
 
@@ -43,30 +55,72 @@ class _Stop:
 
 
 def collect(
-    db: Database,
+    db: Database = None,
     connect: Connect = None,
     server: Servers = None,
     listen: Listen = DEFAULT_LISTEN,
+    archive: Archive = None,
+    keep: Keep = None,
+    keep_bytes: KeepBytes = "32GiB",
+    archive_keep: ArchiveKeep = None,
+    archive_bytes: ArchiveBytes = None,
+    tls: TlsFiles = None,
+    metrics: Metrics = "",
+    status: Status = False,
     json_: Json = False,
     token_file: TokenFile = None,
 ) -> None:
     """Store the event streams of one or more servers in FILE, and serve them to `pbkv top`, `web` and `query`."""
+    if status:
+        _show(listen, read_token(token_file), json_)
+        return
+    if db is None:
+        raise UsageError("no database: name the file that events go to with --db FILE")
     if not connect and not server:
         raise UsageError("nothing to collect from: name a server with --server URL, or its endpoints with --connect EVENTS,REPLAY")
     pairs = [parse_pair(text) for text in connect or []]
     parse_listen(listen)
+    limits = Retention(
+        archive, parse_duration(keep, "--keep") if keep else None, parse_size(keep_bytes, "--keep-bytes"),
+        parse_duration(archive_keep, "--archive-keep") if archive_keep else None,
+        parse_size(archive_bytes, "--archive-bytes") if archive_bytes else None,
+    )
+    if archive is None and (archive_keep or archive_bytes):
+        raise UsageError("--archive-keep and --archive-bytes limit an archive: name its folder with --archive DIR")
+    options = Options(limits, _tls(tls), metrics)
     stop = _Stop()
     for url in server or []:
         found = discover(url, read_token(token_file), stop.event)
         pairs += [found] if found else []
     if not stop.event.is_set():
         try:
-            status = run_collector(pairs, db, listen, None, lambda ready: _ready(ready, json_), stop.event)
+            final = run_collector(pairs, db, listen, None, lambda ready: _ready(ready, json_), stop.event, options)
         except PbkvError as error:
             leave(error.exit_code, str(error))
             raise
-        _finished(status, json_)
+        _finished(final, json_)
     raise typer.Exit(leave(130 if stop.interrupted else 0))
+
+
+def _tls(text: str | None) -> Tls | None:
+    if text is None:
+        return None
+    certificate, _, key = text.partition(",")
+    if not certificate or not key:
+        raise UsageError(f"--tls {text!r}: expected CERT,KEY, two PEM files")
+    return Tls(Path(certificate), Path(key))
+
+
+def _show(listen: str, token: str | None, json_: bool) -> None:
+    source = listen if "://" in listen else f"grpc://{listen}"
+    parse_listen(source)
+    with open_source(source, token) as reader:
+        status = reader.status()
+    if json_:
+        print(json.dumps(status))
+        return
+    for what, value in lines(status):
+        print(f"{what:10} {value}")
 
 
 def discover(url: str, token: str | None, stop: threading.Event) -> tuple[str, str] | None:

@@ -1,5 +1,6 @@
 """`pbkv collect`: what is refused, and waiting for a server that is not up yet."""
 
+import json
 import signal
 import socket
 import subprocess
@@ -9,11 +10,14 @@ from threading import Event
 
 import pytest
 
+from collector.service import Collector
 from console.cli.collect import discover
 from console.main import run
 from pbkv.errors import PbkvError, UsageError
+from tests.support.collector import eventually
 from tests.support.control import ControlServer, MemoryBackend
 from tests.support.ports import free_port
+from tests.support.stream import LiveProducer
 
 PAIR = "tcp://127.0.0.1:5601,tcp://127.0.0.1:5602"
 
@@ -24,6 +28,13 @@ PAIR = "tcp://127.0.0.1:5601,tcp://127.0.0.1:5602"
     (["--connect", PAIR, "--listen", "nowhere"], ["listen address 'nowhere'"]),
     (["--connect", PAIR, "--connect", PAIR], ["named twice"]),
     (["--server", "127.0.0.1:1"], ["expected http://HOST:PORT"]),
+    (["--connect", PAIR, "--keep", "5"], ["--keep '5'", "24h"]),
+    (["--connect", PAIR, "--keep-bytes", "5"], ["--keep-bytes '5'", "16GiB"]),
+    (["--connect", PAIR, "--archive-keep", "7d"], ["--archive DIR"]),
+    (["--connect", PAIR, "--tls", "cert.pem"], ["expected CERT,KEY"]),
+    (["--connect", PAIR, "--tls", "no.pem,no.key"], ["TLS file 'no.pem'", "cannot be read"]),
+    (["--connect", PAIR, "--archive", "/proc/x"], ["archive '/proc/x'", "name another folder"]),
+    (["--status", "--listen", "nowhere"], ["expected HOST:PORT"]),
 ])
 def test_bad_input(args: list[str], words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["collect", "--db", str(tmp_path / "x.duckdb"), *args]) == 2
@@ -80,3 +91,27 @@ def test_a_server_that_is_not_up_yet_is_waited_for_and_an_interrupt_exits_130(tm
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", "")
+
+
+def test_without_a_database(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["collect", "--connect", PAIR]) == 2
+    assert "--db FILE" in capsys.readouterr().err
+
+
+def test_status_of_a_running_collector(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with LiveProducer(speed=20) as producer:
+        collector = Collector([(producer.endpoint, producer.replay_endpoint)], tmp_path / "e.duckdb", "127.0.0.1:0", tmp_path)
+        monkeypatch.setenv("PBKV_COLLECTOR_TOKEN", collector.token_file.read_text().strip())
+        try:
+            eventually(lambda: collector.ingest.commits, "a commit")
+            address = collector.source.removeprefix("grpc://")
+            assert run(["collect", "--status", "--listen", address]) == 0
+            text = capsys.readouterr().out
+            assert "per second" in text and "synthetic-0/0" in text and "lag" in text
+            assert run(["collect", "--status", "--listen", address, "--json"]) == 0
+            status = json.loads(capsys.readouterr().out)
+            assert status["rows"]["batch"] > 0 and status["archive"] is None
+        finally:
+            collector.close()
+    assert run(["collect", "--status", "--listen", address]) == 1
+    assert "does not answer" in capsys.readouterr().err
