@@ -35,7 +35,7 @@ def test_equal_ids_exactly_for_equal_beginnings(calls: list[tuple[list[Segment],
     for prompt, output in calls:
         if not told_apart([*prompt, output]):
             continue
-        tokens, ids, more = namer.call(prompt, output)
+        tokens, ids, more = namer.call(tuple(prompt), output)
         assert tokens == sum(s.tokens for s in prompt)
         assert len(ids) == tokens // page
         assert len(ids) + len(more) == (tokens + output.tokens) // page
