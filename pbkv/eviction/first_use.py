@@ -17,15 +17,22 @@ from pbkv.workflow import Workflow
 STALE = SCORE_ONE >> 6
 #: Least probability of an agent at a step for it to be considered.
 _LEAST = 1e-3
+#: Worth of a read after the horizon, as a share of one at its end. Without it a node that is next read just beyond the horizon would be
+#: as dead as one that no agent reads any more.
+TAIL = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A prediction as rows over its agents: `rows[k]` = s^(k) P^(k) in the order of `agents`, `weights[k]` = gamma^k."""
+    """A prediction as rows over its agents: `rows[k]` = s^(k) P^(k) in the order of `agents`, `weights[k]` = gamma^k.
+
+    `beyond` = TAIL gamma^K s^(K+1): what a read after the horizon is worth.
+    """
 
     agents: tuple[int, ...]
     rows: tuple[tuple[float, ...], ...]
     weights: tuple[float, ...]
+    beyond: float
 
 
 class FirstUse(Policy):
@@ -52,11 +59,13 @@ class FirstUse(Policy):
             return None
         agents = tuple(dict.fromkeys(agent for step in steps for agent, p in step.items() if p >= _LEAST))
         rows = tuple(tuple(step.get(agent, 0.0) for agent in agents) for step in steps)
-        return Plan(agents, rows, tuple(gamma**n for n in range(len(rows))))
+        beyond = TAIL * gamma ** len(rows) * workflow.prediction.survival(len(rows) + 1)
+        return Plan(agents, rows, tuple(gamma**n for n in range(len(rows))), beyond)
 
     def score(self, workflow: Workflow, access: Access) -> tuple[int, int]:
         """sum_k gamma^(k-1) F_k with F_k = q_k prod_{j<k} (1 - q_j) and q_k = sum_a s^(k) P^(k)[a] r(a): the steps are taken as
-        independent, which is exact for certain predictions.
+        independent, which is exact for certain predictions. Beyond the horizon the workflow goes on with s^(K+1), and the agent most
+        likely to read the node is called some time.
         """
         plan = cast("Plan | None", workflow.plan)
         if plan is None:
@@ -72,6 +81,8 @@ class FirstUse(Policy):
             total += weight * alive * q
             if self._first_passage:
                 alive *= max(0.0, 1.0 - q)
+        if plan.beyond and alive > 0.0:
+            total += plan.beyond * alive * max(*reads, *self._readers(workflow, access, tuple(access.agents)))
         return round(total * SCORE_ONE), round(following * SCORE_ONE)
 
     def _readers(self, workflow: Workflow, access: Access, agents: tuple[int, ...]) -> list[float]:

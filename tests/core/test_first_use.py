@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbkv.eviction.first_use import STALE, FirstUse
+from pbkv.eviction.first_use import STALE, TAIL, FirstUse
 from pbkv.identity import CallIdentity
 from pbkv.knobs import K_MAX, KnobSet
 from pbkv.predictor.base import Moment, Prediction
@@ -45,17 +45,25 @@ def test_the_score_is_the_first_passage_sum(steps: list[dict[int, float]], agent
     for n, each in enumerate(q):
         expected += gamma**n * alive * each
         alive *= max(0.0, 1.0 - each)
+    expected += TAIL * gamma ** len(q) * alive  # the workflow of this test never ends
     score, value = score_of(literal_policy(), prediction(*scaled), dict.fromkeys(agents, 0), gamma, k)
     assert score == pytest.approx(expected, abs=1e-9)
     assert value == pytest.approx(q[0], abs=1e-9)
-    assert score <= 1.0 + 1e-9, "a node need only be there once"
+    assert score <= 1.0 + TAIL + 1e-9, "a node need only be there once"
 
 
 def test_a_certain_future_is_worth_its_first_visit_alone() -> None:
     twice = prediction({0: 1.0}, {1: 1.0}, {0: 1.0})
     assert score_of(literal_policy(), twice, {0: 0}, gamma=0.5) == (1.0, 1.0)
     assert score_of(literal_policy(), twice, {1: 0}, gamma=0.5) == (0.5, 0.0)
-    assert score_of(literal_policy(first_passage=False), twice, {0: 0}, gamma=0.5) == (1.25, 1.0)
+    assert score_of(literal_policy(first_passage=False), twice, {0: 0}, gamma=0.5) == (pytest.approx(1.25 + TAIL / 8), 1.0)
+
+
+def test_beyond_the_horizon_counts_who_may_read_and_whether_the_workflow_goes_on() -> None:
+    later = prediction({1: 1.0}, {1: 1.0})
+    assert score_of(literal_policy(), later, {0: 0}, gamma=0.5) == (pytest.approx(TAIL / 4, abs=1e-9), 0.0)
+    ends = Prediction(({1: 0.5}, {}), (0.5, 0.5))
+    assert score_of(literal_policy(), ends, {0: 0}, gamma=0.5) == (0.0, 0.0)
 
 
 def test_nothing_predicted_is_worth_nothing() -> None:
@@ -132,7 +140,8 @@ def test_private_histories_are_read_by_their_agent_alone() -> None:
         finish(layout)
     own = layout.private(calls=12)
     scores = [r.score / SCORE_ONE for records in own.values() for r in records]
-    one_of_three = sum(0.8**n * (2 / 3) ** n / 3 for n in range(3))  # first visit of one agent in three within k = 3 steps
+    # First visit of one agent in three within k = 3 steps, and what lies beyond.
+    one_of_three = sum(0.8**n * (2 / 3) ** n / 3 for n in range(3)) + TAIL * 0.8**3 * (2 / 3) ** 3
     assert scores == [pytest.approx(one_of_three, rel=0.1)] * len(scores)
 
 

@@ -68,7 +68,7 @@ def test_the_estimate_is_the_formula_of_its_docstring() -> None:
 
 
 @settings(deadline=None, derandomize=True)
-@given(st.lists(st.tuples(st.integers(0, CELLS - 1), st.integers(0, 3), st.integers(0, 3), st.integers(0, 50), st.integers(0, 50)), max_size=80))
+@given(st.lists(st.tuples(st.integers(0, CELLS - 1), *[st.integers(0, 3)] * 2, *[st.integers(0, 50)] * 2), max_size=80))
 def test_estimates_are_probabilities_and_equal_on_all_ranks(rows: list[tuple[int, int, int, int, int]]) -> None:
     one, two = Reads(), Reads()
     for row in rows:
