@@ -128,6 +128,21 @@ def _graceful(summary: Summary) -> list[Finding]:
     return made
 
 
+def _regret(summary: Summary) -> list[Finding]:
+    """0 with perfect predictions and at most linear in the error: the least slope of a line through the first regret that is above all."""
+    made: list[Finding] = []
+    for panel in summary.panels:
+        for series in ("he perfect", "first_use perfect"):
+            behind = against(summary, "belady", series)
+            known = [(x, v) for x in summary.xs(panel) if (v := behind(panel, x)) is not None]
+            if len(known) < 2:
+                continue
+            start, slope = known[0][1], max((v - known[0][1]) / (x - known[0][0]) for x, v in known[1:])
+            here = f"{start:.1f} points without error, at most {slope / 10:.1f} more per 10 %"
+            made.append(Finding(f"regret against Belady: {series}", "0, then at most linear", here, panel, start < 3))
+    return made
+
+
 def _aggressive(summary: Summary) -> list[Finding]:
     """Aggressive against conservative at 20 to 30 % noise."""
     made: list[Finding] = []
@@ -156,4 +171,5 @@ _JUDGES: Mapping[str, tuple[Callable[[Summary], list[Finding]], ...]] = {
     "noise": (_graceful,),
     "host": (_prefetch_share,),
     "prefetch": (_aggressive,),
+    "regret": (_regret,),
 }

@@ -64,7 +64,7 @@ def experiments(scope: Scope) -> list[Experiment]:
     """All of them, in the order of the report."""
     return [
         pressure(scope), concurrency(scope), backbones(scope), horizon(scope), discount(scope), noise(scope), host(scope), prefetch(scope),
-        replay(scope), ablation(scope), hardware(scope),
+        replay(scope), regret(scope), ablation(scope), hardware(scope),
     ]
 
 
@@ -202,6 +202,18 @@ def replay(scope: Scope) -> Experiment:
             cell = replace(regime.sized(share), replay=True)
             points += [Point(regime.name, c.label, share, c.of(cell)) for c in contenders]
     return Experiment("replay", "Distance to the offline bound", "device tier / live tokens", tuple(points))
+
+
+def regret(scope: Scope) -> Experiment:
+    """The distance to Belady's rule in one recorded order, as perfect predictions are spoilt: the paper's guarantee is about this."""
+    points: list[Point] = []
+    for regime, share in _two(scope) if scope.quick else [*_two(scope), (hover("group"), 0.55)]:
+        cell = replace(regime.sized(share), replay=True)
+        spoilt = [*scored("he", "perfect"), *scored("first_use", "perfect")]
+        for p in NOISE[::3] if scope.quick else NOISE[::2]:
+            points += [Point(regime.name, c.label, p, c.of(cell)) for c in (Contender("lru"), Contender("belady"))]
+            points += [Point(regime.name, c.label, p, replace(c.of(cell), noise=p)) for c in spoilt]
+    return Experiment("regret", "Regret under wrong predictions", "share of predictions that are wrong", tuple(points))
 
 
 def ablation(scope: Scope) -> Experiment:

@@ -118,6 +118,11 @@ def test_noise_is_judged_by_slope_and_least_lead() -> None:
     assert found("graceful", noise=made) == [("-2.0 points per 10 %, least lead over LAE +18.0", True)]
 
 
+def test_regret_is_what_belady_is_ahead() -> None:
+    made = summary("regret", "HoVer, private", (0.0, 0.2, 0.6), belady=(60.0, 60.0, 60.0), first_use__perfect=(58.0, 55.0, 40.0))
+    assert found("regret against Belady", regret=made) == [("2.0 points without error, at most 3.0 more per 10 %", True)]
+
+
 def test_prefetch_is_judged_between_20_and_30_percent() -> None:
     made = summary("prefetch", "4 GB/s", (0.0, 0.2, 0.4), conservative=(50.0, 50.0, 50.0), aggressive=(10.0, 45.0, 10.0))
     assert found("aggressive prefetch", prefetch=made) == [("+8.3 % latency", True)]

@@ -54,7 +54,7 @@ def test_no_two_points_share_a_place_and_every_panel_has_its_base(scope: Scope) 
 def test_cells_differ_only_in_what_the_experiment_is_about() -> None:
     by_name = {e.name: e for e in FULL}
     load = {"concurrency", "warm", "workflows"}
-    for name, fields in (("horizon", {"k"}), ("discount", {"gamma"}), ("noise", {"noise"}), ("concurrency", load)):
+    for name, fields in (("horizon", {"k"}), ("discount", {"gamma"}), ("noise", {"noise"}), ("regret", {"noise"}), ("concurrency", load)):
         for panel, series in {(p.panel, p.series) for p in by_name[name].points}:
             cells = [vars(p.cell) for p in by_name[name].points if (p.panel, p.series) == (panel, series)]
             assert {k for cell in cells for k in cell if cell[k] != cells[0][k]} <= fields, (name, series)
