@@ -23,7 +23,7 @@ PAGE, CONTEXT = 16, 4096
 class Bench:
     """A live engine, its clock in `now` (seconds), and requests for it."""
 
-    def __init__(self, *, speed: float = 1.0, max_pending: int = 8, device_tokens: int = 8192) -> None:
+    def __init__(self, *, speed: float = 1.0, max_pending: int = 9, device_tokens: int = 8192) -> None:
         self.now = 0.0
         self.engine = Engine(EngineSettings(page_size=PAGE, device_tokens=device_tokens, host_tokens=8192))
         self.calls = Calls(PageIds(PAGE), CONTEXT, self.engine.manager.counts)
@@ -170,6 +170,10 @@ def test_the_loop_answers_while_the_engine_is_behind() -> None:
         bench.live._clock = lambda: 100.0 + next(ticks) * 0.004
         assert bench.live.catch_up(), "behind"
         assert 0 < bench.engine.now < 100
+        future = bench.live.submit(bench.request("late " * 50))
+        while not future.done():
+            bench.live.catch_up()
+        assert future.result().arrived <= future.result().admitted
 
     in_loop(play)
 
