@@ -82,7 +82,7 @@ class FirstUse(Policy):
             if self._first_passage:
                 alive *= max(0.0, 1.0 - q)
         if plan.beyond and alive > 0.0:
-            total += plan.beyond * alive * max(*reads, *self._readers(workflow, access, tuple(access.agents)))
+            total += plan.beyond * alive * max((*reads, *self._readers(workflow, access, tuple(access.agents))))
         return round(total * SCORE_ONE), round(following * SCORE_ONE)
 
     def _readers(self, workflow: Workflow, access: Access, agents: tuple[int, ...]) -> list[float]:

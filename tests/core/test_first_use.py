@@ -62,6 +62,8 @@ def test_a_certain_future_is_worth_its_first_visit_alone() -> None:
 def test_beyond_the_horizon_counts_who_may_read_and_whether_the_workflow_goes_on() -> None:
     later = prediction({1: 1.0}, {1: 1.0})
     assert score_of(literal_policy(), later, {0: 0}, gamma=0.5) == (pytest.approx(TAIL / 4, abs=1e-9), 0.0)
+    nobody = prediction({}, {})  # goes on, with agents too unlikely each to be named
+    assert score_of(literal_policy(), nobody, {0: 0}, gamma=0.5) == (pytest.approx(TAIL / 4, abs=1e-9), 0.0)
     ends = Prediction(({1: 0.5}, {}), (0.5, 0.5))
     assert score_of(literal_policy(), ends, {0: 0}, gamma=0.5) == (0.0, 0.0)
 
