@@ -22,6 +22,8 @@ COMMANDS: dict[str, Lazy] = {
     "knobs": Lazy("console.cli.knobs", "app", "Read and change gamma, k, the prefetch budget and the other knobs."),
     "query": Lazy("console.cli.query", "query", "Ask a source a stored question or any SELECT."),
     "bench": Lazy("console.cli.bench", "app", "Run the paper's experiments on the embedded engine."),
+    "train": Lazy("console.cli.train", "train", "Learn from recorded runs which agents follow."),
+    "eval": Lazy("console.cli.eval", "eval_", "Say how good a predictor is on recorded runs."),
     "doctor": Lazy("console.doctor.command", "doctor", "Say what is installed and reachable, and what is not."),
 }
 

@@ -1,0 +1,116 @@
+"""`pbkv train`: a predictor from recorded runs."""
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pbkv.errors import PbkvError, UsageError
+
+if TYPE_CHECKING:
+    from pbkv.predictor.dataset import Trace
+    from pbkv.predictor.train import Trainer
+
+KINDS = ("graphsage", "rgcn", "markov")
+#: Shares of runs for training, validation (early stopping, calibration) and test (figures in the config).
+SHARES = (0.75, 0.125, 0.125)
+MIN_RUNS = 8
+Traces = Annotated[list[Path], typer.Argument(
+    metavar="TRACES...", help="Tables of agent calls (.parquet), conversations or sessions (.json, folders).",
+)]
+Out = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the predictor.")]
+Kind = Annotated[str, typer.Option("--predictor", metavar="|".join(KINDS), help="Which one.")]
+Order = Annotated[int, typer.Option(metavar="N", help="Agents that markov looks back.")]
+Epochs = Annotated[int, typer.Option(metavar="N", help="Most passes over the data; fewer when the validation loss stops falling.")]
+Seed = Annotated[int, typer.Option(metavar="N", help="Decides the split of the runs and all randomness of training.")]
+Threads = Annotated[int, typer.Option(metavar="N", help="CPU threads.")]
+
+
+def train(
+    traces: Traces, output: Out, predictor: Kind = "graphsage", order: Order = 3, epochs: Epochs = 14, seed: Seed = 0, threads: Threads = 1
+) -> None:
+    """Learn from TRACES which agents follow, and write a predictor to DIR. Killed, it goes on after its last epoch when run again."""
+    if predictor not in KINDS:
+        raise UsageError(f"--predictor {predictor!r}: expected one of {', '.join(KINDS)}")
+    for name, value, most in (("epochs", epochs, 1000), ("threads", threads, 256)):
+        if not 1 <= value <= most:
+            raise UsageError(f"--{name} {value}: expected a whole number from 1 to {most}")
+    if not 0 <= seed < 1 << 32:
+        raise UsageError(f"--seed {seed}: expected a whole number from 0 to {(1 << 32) - 1}")
+    parts = _split(traces, seed)
+    if predictor == "markov":
+        _markov(parts, order, output, seed)
+    else:
+        _network(parts, predictor, epochs, seed, threads, output)
+    _test(output, parts[2])
+
+
+def _split(paths: list[Path], seed: int) -> "list[list[Trace]]":
+    from pbkv.predictor.dataset import load_traces, roster, split
+
+    traces = load_traces(paths)
+    if len(traces) < MIN_RUNS:
+        raise UsageError(f"traces hold {len(traces)} runs: expected at least {MIN_RUNS}, so that some can be kept for validation and test")
+    parts = split(traces, SHARES, seed)
+    sizes = ", ".join(f"{len(part)} for {use}" for part, use in zip(parts, ("training", "validation", "test"), strict=True))
+    _say(f"{len(traces)} runs, {sum(len(t.agents) for t in traces)} calls, {len(roster(traces))} agents; runs: {sizes}")
+    return parts
+
+
+def _markov(parts: "list[list[Trace]]", order: int, output: Path, seed: int) -> None:
+    from pbkv.predictor import backoff
+
+    learned = [*parts[0], *parts[1]]
+    backoff.fit(learned, order).save(output, {**backoff.about(learned), "seed": seed})
+
+
+def _network(parts: "list[list[Trace]]", kind: str, epochs: int, seed: int, threads: int, output: Path) -> None:
+    import torch
+
+    from pbkv.predictor import resume, store
+    from pbkv.predictor.train import Recipe, Trainer
+
+    torch.set_num_threads(threads)
+    trainer = Trainer(parts[0], parts[1], Recipe(backbone=kind, epochs=epochs, seed=seed))
+    if found := resume.resume(output, trainer):
+        _say(found)
+    while not trainer.done:
+        started = time.monotonic()
+        loss = trainer.run_epoch()
+        resume.keep(output, trainer)
+        _say(_epoch(trainer, loss, time.monotonic() - started))
+    arrays, config = trainer.finish()
+    store.save(output, arrays, config | {"runs": len(parts[0]) + len(parts[1]), "seed": seed})
+    resume.drop(output)
+
+
+def _epoch(trainer: "Trainer", loss: float, seconds: float) -> str:
+    best = " (best)" if trainer.best_epoch == trainer.epoch else ""
+    return f"epoch {trainer.epoch} of at most {trainer.recipe.epochs}: validation loss {loss:.4f}{best}, {seconds:.1f} s"
+
+
+def _test(output: Path, traces: "list[Trace]") -> None:
+    """Figures on runs that neither training nor validation saw, into the config and to stderr."""
+    import json
+
+    from pbkv.predictor import store
+    from pbkv.predictor.evaluate import evaluate
+    from pbkv.predictor.load import load_predictor
+    from pbkv.predictor.names import Roster
+
+    names: list[str] = []
+    scores = evaluate(load_predictor(output, Roster(names)), traces, names)
+    config: dict[str, Any] = store.read_config(output) | {"test": {"runs": len(traces), **scores}}
+    try:
+        store.write_text(output / store.CONFIG, json.dumps(config, indent=1) + "\n")
+    except OSError as error:
+        raise PbkvError(f"predictor {str(output)!r} cannot be written: {error.strerror or error}") from None
+    for moment, steps in scores.items():
+        _say(f"test, {moment}: accuracy at steps 1, 2, 3 " + ", ".join(f"{step['accuracy']:.3f}" for step in steps[:3]))
+    _say(f"wrote {output}")
+
+
+def _say(text: str) -> None:
+    print(f"train: {text}", file=sys.stderr, flush=True)
