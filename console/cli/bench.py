@@ -11,6 +11,7 @@ from collector.token import state_dir
 from console.cli.options import Json
 from console.cli.output import print_table
 from pbkv.bench.cellcache import CellCache
+from pbkv.bench.export import fitting_source, write_runs
 from pbkv.bench.paper import Scope
 from pbkv.bench.study import HEAD, QUICK_SEEDS, SEEDS, as_json, line, run_study, write
 from pbkv.errors import UsageError
@@ -54,6 +55,16 @@ def paper(
     else:
         print_table([*HEAD], [line(finding) for finding in study.found])
     print("written: " + ", ".join(str(file) for file in files), file=sys.stderr)
+
+
+@app.command()
+def runs(
+    source: Annotated[str, typer.Argument(metavar="NAME|TRACE", help="hover, swe, finance, or a table of agent calls (Parquet).")],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The table to write (Parquet).")] = Path("runs.parquet"),
+) -> None:
+    """Write the runs that `pbkv train` may learn from for `pbkv bench paper --model`: of a trace, the half that is not played."""
+    calls = write_runs(fitting_source(source), out)
+    print(f"written: {out}, {calls} calls", file=sys.stderr)
 
 
 def pairs(option: str, given: list[str]) -> tuple[tuple[str, str], ...]:

@@ -46,6 +46,7 @@ class CellCache:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._digests: dict[tuple[str, ...], str] = {}
+        self._folders: dict[str, str] = {}
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -53,7 +54,7 @@ class CellCache:
 
     def path(self, cell: Cell) -> Path:
         """Where the cell's result is or will be."""
-        key = cell.key(self._digest(depends_on(cell)))
+        key = cell.key(self._digest(depends_on(cell)) + self._trained(cell.plain().predictor))
         return self._folder / key[:2] / f"{key}.json"
 
     def get(self, cell: Cell) -> Result | None:
@@ -74,6 +75,13 @@ class CellCache:
             part.replace(path)
         except OSError as error:
             raise UsageError(f"cell {str(path)!r} cannot be written ({error.strerror}); name another folder with --cells") from None
+
+    def _trained(self, predictor: str) -> str:
+        """Digest of a trained predictor's files; empty for the others."""
+        if predictor.startswith("dir:") and predictor not in self._folders:
+            files = sorted(f for f in Path(predictor.removeprefix("dir:")).iterdir() if f.is_file())
+            self._folders[predictor] = hashlib.blake2b(b"".join(f.read_bytes() for f in files), digest_size=16).hexdigest()
+        return self._folders.get(predictor, "")
 
     def _digest(self, places: tuple[str, ...]) -> str:
         if places not in self._digests:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from pbkv.bench.cell import BLIND, Cell, Source
-from pbkv.bench.source import fit_paths, generator, workflows
+from pbkv.bench.source import fit_runs, generator, workflows
 from pbkv.errors import UsageError
 from pbkv.predictor.base import END, Moment, Prediction, Predictor
 from pbkv.predictor.markov import OnlineMarkov
@@ -71,8 +71,12 @@ def _base(cell: Cell, roster: Roster) -> Made:
         return Made(Perfect({w.name: w.agents for w in workflows(source, cell.seed, count)}, roster), roster)
     if name == "bayes" and not source.trace:
         return Made(Bayes(generator(source).process, roster), roster)
+    if name.startswith("dir:"):
+        from pbkv.predictor.load import load_predictor
+
+        return Made(load_predictor(name.removeprefix("dir:"), roster), roster)
     names = ", ".join(PREDICTORS)
-    raise UsageError(f"predictor {name!r} for {source.name!r}: expected one of {names} (bayes: for generators only)")
+    raise UsageError(f"predictor {name!r} for {source.name!r}: expected one of {names} (bayes: for generators only) or dir:PATH")
 
 
 @lru_cache(maxsize=4)
@@ -80,8 +84,8 @@ def _transitions(source: Source) -> tuple[tuple[str, ...], tuple[tuple[int, int]
     """Agents met in the fitting runs, and all transitions between them by place in that list."""
     ids: dict[str, int] = {}
     pairs: list[tuple[int, int]] = []
-    for path in fit_paths(source):
-        numbers = [ids.setdefault(agent, len(ids)) for agent in path]
+    for run in fit_runs(source):
+        numbers = [ids.setdefault(agent, len(ids)) for agent in run.agents]
         pairs += zip(numbers, [*numbers[1:], END], strict=True)
     return tuple(ids), tuple(pairs)
 

@@ -9,7 +9,7 @@ from random import Random
 from pbkv.bench.cell import Source
 from pbkv.errors import UsageError
 from pbkv.workloads.adapters.detect import load_workload
-from pbkv.workloads.adapters.runs import RecordedRuns
+from pbkv.workloads.adapters.runs import RecordedRuns, Run
 from pbkv.workloads.finance_like import FinanceLike
 from pbkv.workloads.generator import Generator
 from pbkv.workloads.hover_like import HoverLike
@@ -41,13 +41,14 @@ def generator(source: Source) -> Generator:
     return replace(made, **options)
 
 
-def fit_paths(source: Source) -> list[tuple[str, ...]]:
-    """Agents of workflows that no experiment plays, to fit predictors on; of a trace that is not held out, of all its runs."""
+def fit_runs(source: Source) -> list[Run]:
+    """Runs that no experiment plays, to fit predictors on; of a trace that is not held out, all its runs."""
     if source.trace:
         runs = _trace(source)
         names = _half(runs, fit=True) if source.held_out else {run.name for run in runs.runs}
-        return [run.agents for run in runs.runs if run.name in names]
-    return [workflow.agents for workflow in islice(generator(source).workflows(FIT_SEED), FIT_RUNS)]
+        return [run for run in runs.runs if run.name in names]
+    made = islice(generator(source).workflows(FIT_SEED), FIT_RUNS)
+    return [Run(workflow.name, workflow.agents, tuple(call.output.tokens for call in workflow.calls)) for workflow in made]
 
 
 @lru_cache(maxsize=4)

@@ -99,3 +99,13 @@ def test_a_policys_results_depend_on_its_own_file_alone() -> None:
     assert "predictor/noisy.py" in depends_on(small(policy="he", noise=0.1))
     assert "prefetch" in depends_on(small(policy="he", host_tokens=1 << 20, prefetch="aggressive"))
     assert source_digest(depends_on(small(policy="clairvoyant")))
+
+
+def test_a_trained_predictors_files_are_part_of_the_name(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("1")
+    cell = small(policy="he", predictor=f"dir:{tmp_path / 'model'}")
+    CellCache(tmp_path / "cells").put(cell, {"hit": 1.0})
+    assert CellCache(tmp_path / "cells").get(cell) == {"hit": 1.0}
+    (tmp_path / "model" / "config.json").write_text("2")
+    assert CellCache(tmp_path / "cells").get(cell) is None

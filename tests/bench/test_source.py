@@ -8,11 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from pbkv.bench.cell import Source
+from pbkv.bench.export import fitting_source, write_runs
 from pbkv.bench.predictors import make_predictor
 from pbkv.bench.regimes import finance, generated, hover, recorded, swe
-from pbkv.bench.source import FIT_SEED, fit_paths, generator, live_tokens, workflows, workload
+from pbkv.bench.source import FIT_SEED, fit_runs, generator, live_tokens, workflows, workload
 from pbkv.errors import UsageError
 from pbkv.predictor.base import END, Moment
+from pbkv.workloads.adapters.agent_calls import load_agent_calls
 from pbkv.workloads.finance_like import CHAIN, FinanceLike
 from pbkv.workloads.hover_like import ROSTER, HoverLike
 from tests.bench.small import small
@@ -43,15 +45,15 @@ def test_workflows_are_those_of_the_set() -> None:
 def test_predictors_are_fitted_on_other_workflows() -> None:
     played = {w.name for w in workflows(Source("hover"), 0, 50)}
     assert not played & {w.name for w in islice(HoverLike().workflows(FIT_SEED), 50)}
-    assert len(fit_paths(Source("finance"))) == 1000
-    assert set(fit_paths(Source("finance"))) == {CHAIN}
+    assert len(fit_runs(Source("finance"))) == 1000
+    assert {run.agents for run in fit_runs(Source("finance"))} == {CHAIN}
 
 
 def test_the_halves_of_a_trace_share_no_run(trace: str) -> None:
     whole, held = Source("t", "shared", (), trace), Source("t", "shared", (), trace, held_out=True)
     played = {w.name for w in workload(held).workflows(0)}
-    assert len(list(workload(whole).workflows(0))) == len(fit_paths(whole)) == 10
-    assert len(played) == len(fit_paths(held)) == 5
+    assert len(list(workload(whole).workflows(0))) == len(fit_runs(whole)) == 10
+    assert len(played) == len(fit_runs(held)) == 5
     assert played == {w.name for w in workload(held).workflows(1)}, "the same half for every seed"
 
 
@@ -116,3 +118,22 @@ def test_a_fitted_predictor_learns_no_more() -> None:
     for _ in range(500):
         made.predictor.observe([0], 1)
     assert made.predictor.predict(Moment("w", [0], 1)) == before
+
+
+def test_runs_to_fit_on_are_written_as_a_table(trace: str, tmp_path: Path) -> None:
+    for name in (trace, "finance"):
+        source, file = fitting_source(name), tmp_path / "fit.parquet"
+        assert write_runs(source, file) == sum(len(run.agents) for run in fit_runs(source))
+        assert list(load_agent_calls(file).runs) == fit_runs(source)
+    assert not {w.name for w in workload(fitting_source(trace)).workflows(0)} & {run.name for run in fit_runs(fitting_source(trace))}
+    with pytest.raises(UsageError, match=r"'chess'.*hover"):
+        fitting_source("chess")
+    with pytest.raises(UsageError, match=r"cannot be written.*-o"):
+        write_runs(Source("finance"), tmp_path / "none" / "fit.parquet")
+
+
+def test_text_signals_are_written_as_they_are(tmp_path: Path) -> None:
+    rows = [{"workflow": f"r{n}", "step": 0, "agent": "a", "output_tokens": 1, "text_hash": [-128, 127] * 64} for n in range(4)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "calls.parquet")
+    write_runs(fitting_source(str(tmp_path / "calls.parquet")), tmp_path / "fit.parquet")
+    assert [run.texts for run in load_agent_calls(tmp_path / "fit.parquet").runs] == [(b"\x80\x7f" * 64,)] * 2
