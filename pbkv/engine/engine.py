@@ -116,6 +116,8 @@ class Engine:
         self.manager.flushed()
         self.copies.drop()
         self._plant()
+        if self.reporter:
+            self.reporter.flushed()
         return True
 
     def generated(self, request_id: int) -> int:
@@ -165,6 +167,8 @@ class Engine:
         """Retire workflows that have been idle for too long."""
         self._ticked = self.clock.now
         self.manager.state.tick(self.clock.now)
+        if self.reporter:
+            self.reporter.step_ended()
 
     def _must_follow(self) -> bool:
         """Whether anybody wants to know which nodes belong to which workflow. Plain LRU without telemetry and prefetch does not."""
@@ -296,9 +300,14 @@ class Engine:
         return min(steps, COOLDOWN_STEPS)
 
     def _retract(self) -> None:
-        before = len(self.scheduler.waiting)
+        waiting = self.scheduler.waiting
+        before = len(waiting)
         hopeless = self.scheduler.retract()
-        self.retractions += len(self.scheduler.waiting) - before
+        for n in range(before, len(waiting)):
+            self.retractions += 1
+            self._arrivals += 1
+            waiting[n].number = self._arrivals
+            self.follower.queued(waiting[n], self.tree)
         if hopeless is not None:
             self.scheduler.drop(hopeless)
             self._finished.append(self._over(hopeless, aborted=True))
@@ -319,8 +328,8 @@ class Engine:
         )
         if self.reporter:
             self.reporter.call_ended(call, ended)
+        if aborted:
+            self.follower.admitted(call)
         if call.step >= 0:
             self.follower.ended(call)
-        elif self.manager.policy.uses_holds:
-            self.follower.admitted(call)
         return ended

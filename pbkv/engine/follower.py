@@ -20,7 +20,7 @@ class Follower:
             self.manager.hold(call.number, _path(found.best, tree.root))
 
     def admitted(self, call: Call) -> None:
-        """The call left the queue."""
+        """The call left the queue, into a batch or for good."""
         if self.manager.policy.uses_holds:
             self.manager.release(call.number)
 

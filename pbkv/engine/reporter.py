@@ -90,6 +90,10 @@ class Reporter:
         self._score_snapshot()
         self.telemetry.end_step(engine.manager.step)
 
+    def flushed(self) -> None:
+        """The tree is a new one: a snapshot of the old one ends here."""
+        self._snapshot = iter(())
+
     def call_ended(self, call: Call, ended: Finished) -> None:
         """A call left the engine."""
         request = ended.request

@@ -62,7 +62,7 @@ class Call:
 
     def __init__(self, request: EngineRequest, number: int, arrived: float) -> None:
         self.request = request
-        self.number = number  # order of arrival
+        self.number = number  # order of entering the queue
         self.announced = max(request.max_tokens, request.output_tokens)
         self.where = WAITING
         self.fill = request.prompt_tokens  # tokens its prefill has to cover: the prompt, after a retraction also what it had generated

@@ -246,3 +246,39 @@ def test_calls_that_cannot_run_are_refused_at_the_door(wrong: dict[str, Any], wo
 def test_impossible_engines_are_refused(wrong: dict[str, Any], word: str) -> None:
     with pytest.raises(UsageError, match=word):
         EngineSettings(**{"page_size": PAGE, "device_tokens": 400, **wrong})
+
+
+def test_queued_calls_hold_what_they_will_read_until_they_leave_the_queue() -> None:
+    made = engine("first_use", max_running=1)
+    serve(made, request(1, 1, 50, workflow="a"))
+    made.submit(request(2, 2, 20, 9, workflow="b"))
+    made.advance(made.now + 0.021)
+    made.submit(request(3, 1, 50, workflow="c"))
+    made.submit(request(4, 1, 50, workflow="d"))
+    held = [node for node in made.tree.walk() if node.record.holds]
+    assert held and all(len(node.record.holds or ()) == 2 for node in held)
+    made.abort(4)
+    assert all(len(node.record.holds or ()) == 1 for node in held)
+    made.advance()
+    made.advance()
+    assert not any(node.record.holds for node in made.tree.walk())
+
+
+def test_a_retracted_call_holds_again_and_starts_over() -> None:
+    made = engine("first_use", device_tokens=240, max_running=4)
+    for number in (1, 2, 3):
+        made.scheduler.ratio = 0.0  # nobody reckons with what running calls will still generate
+        made.submit(request(number, number, 30, 60, workflow=f"w{number}"))
+        made.advance(made.now + 0.025)
+    assert made.running == 3
+    ended: list[Finished] = []
+    seen = 0
+    while made.next_event() is not None:
+        ended += made.advance(made.now + 0.01)
+        check_engine(made)
+        seen = max(seen, len(made.manager._held))
+    assert made.retractions > 0 and seen > 0
+    assert sorted(each.request.id for each in ended) == [1, 2, 3]
+    assert all(each.output_tokens == 60 and not each.aborted for each in ended)
+    assert not made.manager._held
+    assert sum(each.retracted for each in ended) == made.retractions
