@@ -54,10 +54,10 @@ class Scope:
     trained: tuple[tuple[str, str], ...] = ()
 
     def predictors(self, regime: Regime, *names: str) -> list[str]:
-        """Of `names`, what is possible in this regime, and the trained ones made for it. A trace has no Bayes-optimal predictor."""
+        """Of `names`, what is possible in this regime; "trained" stands for those made for it. A trace has no Bayes-optimal predictor."""
         source = regime.cell.source
-        possible = [name for name in names if not (name == "bayes" and source.trace)]
-        return [*possible, *(f"dir:{folder}" for name, folder in self.trained if name == source.name)]
+        possible = [name for name in names if name != "trained" and not (name == "bayes" and source.trace)]
+        return [*possible, *(f"dir:{folder}" for name, folder in self.trained if name == source.name and "trained" in names)]
 
 
 def experiments(scope: Scope) -> list[Experiment]:
@@ -86,7 +86,8 @@ def pressure(scope: Scope) -> Experiment:
     regimes = [hover("private"), hover("shared"), swe("shared"), finance("shared")] if scope.quick else [*generated(), *recordings(scope)]
     points: list[Point] = []
     for regime in regimes:
-        names = scope.predictors(regime, *(("bayes",) if scope.quick else ("markov", "bayes", "perfect")))
+        trained = ("trained",) if regime.cell.source.trace else ()
+        names = scope.predictors(regime, *(("bayes",) if scope.quick else ("markov", "bayes", "perfect", *trained)))
         static = STATIC if regime.cell.source.name == "finance" or regime.name in ("HoVer, private", "HoVer, shared") else ()
         contenders = [*BASELINES, *static, *scored("he", *names), *scored("first_use", *names)]
         points += _along(regime, contenders, regime.shares[1:5:2] if scope.quick else ())
@@ -110,7 +111,7 @@ def backbones(scope: Scope) -> Experiment:
     points: list[Point] = []
     some = [hover("private")] if scope.quick else [hover("private"), hover("shared"), *recordings(scope)[:1]]
     for regime in some:
-        names = scope.predictors(regime, "uniform", "online", "markov", "bayes", "perfect")
+        names = scope.predictors(regime, "uniform", "online", "markov", "bayes", "perfect", "trained")
         contenders = [Contender("lru"), Contender("lae"), *scored("he", *names), *scored("first_use", *names)]
         points += _along(regime, contenders, regime.shares[2:3] if scope.quick else regime.shares[1:4:2])
     return Experiment("backbones", "Predictors", "device tier / live tokens", tuple(points))

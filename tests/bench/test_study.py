@@ -76,6 +76,13 @@ def test_a_trace_is_played_in_all_layouts_without_bayes(tmp_path: Path) -> None:
     assert all(p.cell.source.held_out for p in pressure.points if p.cell.source.trace)
 
 
+def test_trained_predictors_are_used_where_they_were_made_for() -> None:
+    backbones = next(e for e in experiments(Scope(trained=(("hover", "models/mine"),))) if e.name == "backbones")
+    used = {p.panel for p in backbones.points if p.cell.predictor == "dir:models/mine"}
+    assert used == {"HoVer, private", "HoVer, shared"}
+    assert {p.series for p in backbones.points} >= {"he mine", "first_use mine"}
+
+
 def test_experiments_are_chosen_by_name() -> None:
     assert [e.name for e in choose(FULL, ["noise", "pressure"])] == ["pressure", "noise"]
     with pytest.raises(UsageError, match=r"--only 'magic'.*pressure"):
