@@ -22,13 +22,15 @@ TABLE_FUNCTIONS = frozenset({
     "duckdb_types", "duckdb_functions", "duckdb_keywords", "pragma_table_info", "pragma_version", "pragma_database_size",
 })
 
-#: Scalars that wait, write, keep state between queries or show configuration; the last line makes one string of gigabytes, which
-#: neither DuckDB's memory limit nor an interrupt stops.
+#: Scalars that wait, write, keep state between queries or show configuration; those that take SQL as text, which would hide what is in
+#: it; and those that make one value of gigabytes in a single step, which neither DuckDB's memory limit nor an interrupt stops.
 REFUSED_SCALARS = frozenset({
     "sleep_ms", "nextval", "currval", "setseed", "write_log", "getvariable", "current_setting", "quack_check_token", "getenv",
-    "json_execute_serialized_sql", "json_deserialize_sql",
-    "repeat", "lpad", "rpad",
+    "json_execute_serialized_sql", "json_deserialize_sql", "json_serialize_plan", "json_serialize_sql",
+    "repeat", "lpad", "rpad", "format", "printf", "bitstring", "list_resize", "array_resize", "list_reduce", "array_reduce", "reduce",
 })
+#: Table functions that are scalars too, and then make a list of any length.
+_REFUSED_AS_SCALARS = frozenset({"range", "generate_series"})
 
 
 class Guard:
@@ -62,6 +64,8 @@ class Guard:
     def _check_function(self, place: str, name: str) -> None:
         if place == "table" and name not in self._tables:
             raise UsageError(f"table function {name}: not allowed in a query; allowed are {', '.join(sorted(self._tables))}")
+        if place == "scalar" and name in _REFUSED_AS_SCALARS:
+            raise UsageError(f"function {name}: not allowed in a query as a scalar; use it as a table, FROM {name}(...)")
         if name in REFUSED_SCALARS:
             raise UsageError(
                 f"function {name}: not allowed in a query, because it can wait, write, show configuration or use memory without a limit"
