@@ -31,7 +31,7 @@ class Decoding:
         self.calls[call] = None
         call.finish_step = self.step + call.request.output_tokens - call.generated
         self.kv_tokens += call.done
-        self._promised += self.step + call.most_tokens
+        self._promised += self.step + call.announced - call.generated
         self._phases[(self.step - call.done) % self._page_size] += 1
         self._joined += 1
         call.joined = self._joined
@@ -42,7 +42,7 @@ class Decoding:
         left = call.finish_step - self.step
         decoded = call.request.output_tokens - call.generated - left
         self._phases[(self.step - call.done - decoded) % self._page_size] -= 1
-        self._promised -= self.step + call.most_tokens - decoded
+        self._promised -= self.step + call.announced - call.generated - decoded
         call.done += decoded
         call.generated += decoded
         self.kv_tokens -= call.done

@@ -203,11 +203,13 @@ class Engine:
         self.manager.step += 1
         if self._follows:
             self._admitted(batch)
-        tokens = sum(new for _, new in batch)
-        for call, _ in batch:
+        tokens, pairs = 0, 0.0
+        for call, new in batch:
+            tokens += new
+            pairs += attention_pairs(new, call.done)
             if call.admitted < 0:
                 call.admitted = started
-        compute = self.timing.prefill_s(tokens, sum(attention_pairs(new, call.done) for call, new in batch))
+        compute = self.timing.prefill_s(tokens, pairs)
         clock.now = self._prefill_end(started, compute)
         if self.reporter:
             self.reporter.step_begins("prefill", started, clock.now, len(batch), tokens)
@@ -252,7 +254,7 @@ class Engine:
             self._retract()
             return
         self.manager.step += steps
-        calls = len(scheduler.decoding)
+        calls = len(scheduler.decoding.calls)
         begins = max(started, self.copies.waited_until)
         self.clock.now = begins + self._decode_s(steps)
         if self.reporter:

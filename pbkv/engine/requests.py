@@ -63,7 +63,7 @@ class Call:
     def __init__(self, request: EngineRequest, number: int, arrived: float) -> None:
         self.request = request
         self.number = number  # order of entering the queue
-        self.announced = max(request.max_tokens, request.output_tokens)
+        self.announced = max(request.max_tokens, request.output_tokens)  # output tokens the client said it may take
         self.where = WAITING
         self.fill = request.prompt_tokens  # tokens its prefill has to cover: the prompt, after a retraction also what it had generated
         self.prefix = request.pages  # full pages of `fill`
@@ -82,11 +82,6 @@ class Call:
         self.agent = 0
         self.step = -1  # position in its workflow; -1 = not told to the manager yet
         self.touched: Node | None = None  # end of the path that the manager was told of
-
-    @property
-    def most_tokens(self) -> int:
-        """Tokens it may still generate, as its client announced."""
-        return self.announced - self.generated
 
     def again(self) -> None:
         """Back to the queue after a retraction: the next prefill covers what it has generated, too."""

@@ -78,7 +78,7 @@ class Scheduler:
             batch.append((call, new))
             if new == left:
                 self.chunked = None
-            self._reserve(new, call.most_tokens if new == left else 0)
+            self._reserve(new, call.announced - call.generated if new == left else 0)
 
     def _reserve(self, new: int, output: int) -> None:
         pages = -(-new // self.page_size) * self.page_size
@@ -90,7 +90,7 @@ class Scheduler:
         tree, page = self.tree, self.page_size
         found = tree.match(call.prefix, (call.fill - 1) // page)
         tree.lock(found.device)
-        if call.fill - found.device_pages * page + call.most_tokens + page >= self._budget():
+        if call.fill - found.device_pages * page + call.announced - call.generated + page >= self._budget():
             tree.unlock(found.device)
             self.full = bool(batch or self.decoding.calls)
             return False
@@ -137,7 +137,7 @@ class Scheduler:
         whole = call.done + new == call.fill
         if not whole:
             self.chunked = call
-        self._reserve(new, call.most_tokens if whole else 0)
+        self._reserve(new, call.announced - call.generated if whole else 0)
 
     def _allocate(self, batch: list[Chunk]) -> None:
         """Pages for the whole batch at once; like SGLang, room is made for one page per call more than is taken."""

@@ -156,10 +156,7 @@ class TwoTierTree(RadixTree):
 
     # ---- backup ------------------------------------------------------------------------------------------------------------
 
-    def _touch_above(self, node: Node, first: bool) -> None:
-        self._touch_path(node)
-        if not (first and self._counts):
-            return
+    def _hit_above(self, node: Node) -> None:
         bare: list[Node] = []
         while node is not self.root:
             node.hit_count += 1
@@ -170,8 +167,6 @@ class TwoTierTree(RadixTree):
             self._back_up(each)
 
     def _hit(self, node: Node) -> None:
-        if not self._counts:
-            return
         node.hit_count += 1
         if not node.on_host and node.hit_count >= self._threshold:
             self._back_up(node)

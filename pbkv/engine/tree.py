@@ -33,6 +33,7 @@ class RadixTree(Leaves):
         super().__init__(keeper, device, host)
         self.page_size = page_size
         self.clock = 0.0
+        self._counts = False  # hits matter
         self.now_ns = 0  # wall or engine clock that records are stamped with; 0 = nobody asks
         self.nodes = 0
         self._ids = 0
@@ -98,15 +99,15 @@ class RadixTree(Leaves):
         that end behind `counted` count a hit, those above `start` only if this is the `first` insertion of its call. With `lock` the
         caller's lock on `start` becomes one on the returned node.
         """
-        if start is not self.root:
-            self._touch_above(start, first)
-        self.clock += 1.0
+        self._touch_path(start)
+        if first and self._counts:
+            self._hit_above(start)
         node, total = start, len(pages)
         while offset < total:
             child = node.children.get(pages[offset])
             if child is None:
                 node = self._add_leaf(node, pages[offset:], lock)
-                if total > counted:
+                if self._counts and total > counted:
                     self._hit(node)
                 return node
             child.last_access_time = self.clock
@@ -124,14 +125,13 @@ class RadixTree(Leaves):
                 self._restored(child)
             if lock:
                 self.lock(child, node)
-            if end > counted:
+            if self._counts and end > counted:
                 self._hit(child)
             node, offset = child, end
         return node
 
-    def _touch_above(self, node: Node, first: bool) -> None:
-        """The part of an insertion's path that the caller has locked: no node of it can have changed but by splits."""
-        self._touch_path(node)
+    def _hit_above(self, node: Node) -> None:
+        """A call's first insertion counts a hit on the path it found, too; for the host tier."""
 
     def _hit(self, node: Node) -> None:
         """A call wrote or read the node; for the host tier."""
@@ -159,17 +159,22 @@ class RadixTree(Leaves):
 
     def _add_leaf(self, parent: Node, key: tuple[int, ...], lock: bool) -> Node:
         """A new device-resident leaf out of pages that were held; locked, it is no candidate before it is unlocked."""
-        node = self._new_node(key, parent)
-        node.lock_ref = int(lock)
-        self._adopt(node)
-        if not lock:
+        node, device, pages = self._new_node(key, parent), self.device, len(key)
+        node.on_device = True
+        parent.device_children += 1
+        device.held -= pages
+        if lock:
+            node.lock_ref = 1
+            device.locked += pages
+        else:
+            device.cached += pages
             self._set_leaf(node, DEVICE_LEAF)
         if parent.leaf:
             self._set_leaf(parent, NO_LEAF)
         return node
 
     def _adopt(self, node: Node) -> None:
-        """The node's pages, held by a call so far, become the tree's."""
+        """An evicted node's pages, computed again and held by a call so far, become the tree's."""
         pages = len(node.key)
         node.on_device = True
         node.parent.device_children += 1

@@ -48,7 +48,7 @@ class LoadRoom:
     def open(self) -> None:
         """A step begins in which loads are decided."""
         decoding, page = self._scheduler.decoding, self._tree.page_size
-        self._headroom = sum(min(c.most_tokens - decoding.generated(c) + c.generated, GROWTH_TOKENS) + page for c in decoding.calls)
+        self._headroom = sum(min(c.announced - decoding.generated(c), GROWTH_TOKENS) + page for c in decoding.calls)
 
     def load_tokens(self, record: NodeRecord) -> int:
         """Tokens of the node and its evicted ancestors; 0 when it is resident, gone, or in flight."""

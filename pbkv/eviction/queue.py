@@ -29,8 +29,11 @@ class LazyQueue(Generic[C]):
 
     def add(self, candidate: C) -> None:
         """Make it a candidate (again)."""
-        self._alive[self._ident(candidate)] = candidate
-        self._enter(candidate)
+        ident = self._ident(candidate)
+        self._alive[ident] = candidate
+        heapq.heappush(self._heap, (self._key(candidate), ident, candidate))
+        if len(self._heap) > 64 + 4 * len(self._alive):
+            self.rebuild()
 
     def discard(self, candidate: C) -> None:
         """It is no candidate any more; its entries die when they surface."""
