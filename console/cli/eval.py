@@ -30,7 +30,7 @@ def eval_(directory: Predictor, traces: Traces, mixed: Mixed = False, as_json: J
     data = digest(runs)
     scores = evaluate(predictor, runs, names, learn=mixed or directory == "online", progress=_progress(len(runs)))
     if about.get("data") == data:
-        print("eval: these are the runs that the predictor was trained on; the figures say nothing about others", file=sys.stderr)
+        print("eval: most of these runs were used in training; the config's test figures are of runs that were not", file=sys.stderr)
     if as_json:
         print(json.dumps({"predictor": about.get("kind", "online"), "runs": len(runs), "data": data, **scores}, indent=2))
         return

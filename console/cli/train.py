@@ -17,6 +17,8 @@ KINDS = ("graphsage", "rgcn", "markov")
 #: Shares of runs for training, validation (early stopping, calibration) and test (figures in the config).
 SHARES = (0.75, 0.125, 0.125)
 MIN_RUNS = 8
+#: As in `pbkv.predictor.backoff`, which is imported when it is needed.
+MAX_ORDER = 8
 Traces = Annotated[list[Path], typer.Argument(
     metavar="TRACES...", help="Tables of agent calls (.parquet), conversations or sessions (.json, folders).",
 )]
@@ -34,21 +36,22 @@ def train(
     """Learn from TRACES which agents follow, and write a predictor to DIR. Killed, it goes on after its last epoch when run again."""
     if predictor not in KINDS:
         raise UsageError(f"--predictor {predictor!r}: expected one of {', '.join(KINDS)}")
-    for name, value, most in (("epochs", epochs, 1000), ("threads", threads, 256)):
+    for name, value, most in (("epochs", epochs, 1000), ("threads", threads, 256), ("order", order, MAX_ORDER)):
         if not 1 <= value <= most:
             raise UsageError(f"--{name} {value}: expected a whole number from 1 to {most}")
     if not 0 <= seed < 1 << 32:
         raise UsageError(f"--seed {seed}: expected a whole number from 0 to {(1 << 32) - 1}")
-    parts = _split(traces, seed)
+    parts, about = _split(traces, seed)
     if predictor == "markov":
-        _markov(parts, order, output, seed)
+        _markov(parts, order, output, about)
     else:
-        _network(parts, predictor, epochs, seed, threads, output)
+        _network(parts, {"backbone": predictor, "epochs": epochs, "seed": seed}, threads, output, about)
     _test(output, parts[2])
 
 
-def _split(paths: list[Path], seed: int) -> "list[list[Trace]]":
-    from pbkv.predictor.dataset import load_traces, roster, split
+def _split(paths: list[Path], seed: int) -> "tuple[list[list[Trace]], dict[str, Any]]":
+    """The three sets of runs, and what the config says of them."""
+    from pbkv.predictor.dataset import digest, load_traces, roster, split
 
     traces = load_traces(paths)
     if len(traces) < MIN_RUNS:
@@ -56,24 +59,21 @@ def _split(paths: list[Path], seed: int) -> "list[list[Trace]]":
     parts = split(traces, SHARES, seed)
     sizes = ", ".join(f"{len(part)} for {use}" for part, use in zip(parts, ("training", "validation", "test"), strict=True))
     _say(f"{len(traces)} runs, {sum(len(t.agents) for t in traces)} calls, {len(roster(traces))} agents; runs: {sizes}")
-    return parts
+    return parts, {"data": digest(traces), "runs": [len(part) for part in parts], "seed": seed}
 
 
-def _markov(parts: "list[list[Trace]]", order: int, output: Path, seed: int) -> None:
+def _markov(parts: "list[list[Trace]]", order: int, output: Path, about: dict[str, Any]) -> None:
     from pbkv.predictor import backoff
 
-    learned = [*parts[0], *parts[1]]
-    backoff.fit(learned, order).save(output, {**backoff.about(learned), "seed": seed})
+    backoff.fit([*parts[0], *parts[1]], order).save(output, about)
 
 
-def _network(parts: "list[list[Trace]]", kind: str, epochs: int, seed: int, threads: int, output: Path) -> None:
-    import torch
-
+def _network(parts: "list[list[Trace]]", recipe: dict[str, Any], threads: int, output: Path, about: dict[str, Any]) -> None:
     from pbkv.predictor import resume, store
-    from pbkv.predictor.train import Recipe, Trainer
+    from pbkv.predictor.train import Recipe, Trainer, use_threads
 
-    torch.set_num_threads(threads)
-    trainer = Trainer(parts[0], parts[1], Recipe(backbone=kind, epochs=epochs, seed=seed))
+    use_threads(threads)
+    trainer = Trainer(parts[0], parts[1], Recipe(**recipe))
     if found := resume.resume(output, trainer):
         _say(found)
     while not trainer.done:
@@ -82,7 +82,7 @@ def _network(parts: "list[list[Trace]]", kind: str, epochs: int, seed: int, thre
         resume.keep(output, trainer)
         _say(_epoch(trainer, loss, time.monotonic() - started))
     arrays, config = trainer.finish()
-    store.save(output, arrays, config | {"runs": len(parts[0]) + len(parts[1]), "seed": seed})
+    store.save(output, arrays, config | about)
     resume.drop(output)
 
 

@@ -17,7 +17,7 @@ from pbkv.errors import UsageError
 from pbkv.knobs import K_MAX
 from pbkv.predictor import store
 from pbkv.predictor.base import Moment, Prediction
-from pbkv.predictor.dataset import Trace, digest, roster
+from pbkv.predictor.dataset import Trace, roster
 from pbkv.predictor.features import Ints
 from pbkv.predictor.names import Roster
 
@@ -148,7 +148,3 @@ def load(directory: Path, config: dict[str, Any], names: Roster) -> BackoffMarko
     contexts = {tuple(a for a in key if a != _NONE): counts[n] for n, key in enumerate(keys.tolist())}
     return BackoffMarkov(contexts, agents, order, names)
 
-
-def about(traces: Sequence[Trace]) -> dict[str, Any]:
-    """What a config says of the data."""
-    return {"data": digest(traces), "runs": len(traces), "calls": sum(len(trace.agents) for trace in traces)}

@@ -14,13 +14,13 @@ _PLAIN = "training.json"
 
 def keep(directory: Path, trainer: Trainer) -> None:
     """Write the state. Tensors and plain values name the same epoch, so a kill between the two files is noticed. Raises PbkvError."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save  # pyright: ignore[reportUnknownVariableType]
 
     tensors, plain = trainer.state()
     try:
         directory.mkdir(parents=True, exist_ok=True)
         partial = directory / f"{STATE}.part"
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, partial, metadata={"epoch": str(trainer.epoch)})
+        partial.write_bytes(save({name: tensor.contiguous() for name, tensor in tensors.items()}, {"epoch": str(trainer.epoch)}))
         partial.replace(directory / STATE)
         write_text(directory / _PLAIN, json.dumps(plain) + "\n")
     except OSError as error:
@@ -49,7 +49,7 @@ def _restore(directory: Path, trainer: Trainer) -> None:
     try:
         opened: Any = safe_open(directory / STATE, "pt")
         with opened as stream:
-            if (stream.metadata() or {}).get("epoch") != str(plain["epoch"]):
+            if stream.metadata() != {"epoch": str(plain["epoch"])}:
                 raise ValueError("its two files are of different epochs")
             tensors = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118
     except SafetensorError as error:

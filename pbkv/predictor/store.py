@@ -21,13 +21,13 @@ Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 def save(directory: Path, arrays: Arrays, config: Mapping[str, Any]) -> None:
     """Write both files, the config last: a directory with a config is complete. Raises PbkvError when the disk refuses."""
-    from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariableType]
+    from safetensors.numpy import save as serialise  # pyright: ignore[reportUnknownVariableType]
 
     try:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / CONFIG).unlink(missing_ok=True)
         partial = directory / f"{WEIGHTS}.part"
-        save_file(dict(arrays), partial)
+        partial.write_bytes(serialise(dict(arrays)))
         partial.replace(directory / WEIGHTS)
         write_text(directory / CONFIG, json.dumps({"format": FORMAT, "k_max": K_MAX, **config}, indent=1, allow_nan=False) + "\n")
     except OSError as error:

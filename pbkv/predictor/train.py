@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pbkv.errors import PbkvError
 from pbkv.predictor import calibration
 from pbkv.predictor.callgraph import CallGraph, estimate
 from pbkv.predictor.dataset import Rows, Trace, digest, roster, rows, text_dim
@@ -39,6 +40,11 @@ class Recipe:
     count_decay: float = 2.0
     dropout: float = 0.2
     seed: int = 0
+
+
+def use_threads(count: int) -> None:
+    """CPU threads of this process for training. The same number gives the same weights."""
+    torch.set_num_threads(count)
 
 
 class Trainer:
@@ -119,6 +125,8 @@ class Trainer:
 
     def finish(self) -> tuple[dict[str, Floats], dict[str, Any]]:
         """Weights for serving, and the config that goes with them, from the best epoch."""
+        if not self._best:
+            raise PbkvError("training diverged: the validation loss was never a number; train with another seed")
         self.model.load_state_dict(self._best)
         logits, targets, reply = self._logits().numpy(), self._validation.targets.numpy(), self._validation.reply.numpy()
         fitted = [calibration.fit(logits[reply == moment], targets[reply == moment]) for moment in (0, 1)]
@@ -130,8 +138,8 @@ class Trainer:
         config = {
             "kind": self.recipe.backbone, "agents": self.names, "text_dim": self.network.text_dim, "widths": asdict(self.network.widths),
             "temperatures": [[t for t, _ in moment] for moment in fitted], "doubts": [[d for _, d in moment] for moment in fitted],
-            "recipe": asdict(self.recipe), "data": self.data,
-            "epochs": self.epoch, "best_epoch": self.best_epoch, "validation_loss": round(self.best_loss, 6), "parameters": self.parameters,
+            "recipe": asdict(self.recipe), "epochs": self.epoch, "best_epoch": self.best_epoch,
+            "validation_loss": round(self.best_loss, 6), "parameters": self.parameters,
         }
         return {name: np.ascontiguousarray(array, np.float32) for name, array in exported.items()}, config
 
