@@ -77,6 +77,7 @@ class CacheManager:
         self.device: LazyQueue[NodeRecord] = LazyQueue(self.policy.key, _NODE_ID)
         self.host: LazyQueue[NodeRecord] = LazyQueue(self._host_key(), _NODE_ID)
         self.prefetch: Prefetcher = Prefetcher(self)
+        self._members = (self.device.members, self.host.members, self.prefetch.queue.members)
         self.state = CacheState(knobs, predictor, self.policy, self.reads, self, timer=timer)
         #: While set, the walk ends at the first victim that it does not admit.
         self.only: Callable[[NodeRecord], bool] | None = None
@@ -101,8 +102,9 @@ class CacheManager:
 
     def removed(self, record: NodeRecord) -> None:
         """The node left the tree."""
-        for queue in (self.device, self.host, self.prefetch.queue):
-            queue.discard(record)
+        number = record.node_id
+        for members in self._members:
+            members.pop(number, None)
         if record.prefetch_id:
             self.prefetch.evicted(record)
         if record.live or self.policy.follows:

@@ -179,10 +179,13 @@ class Engine:
         if self._tiered and self.copies.reap():
             self.manager.prefetch.reap(self.copies.loading)
         scheduler = self.scheduler
-        batch = scheduler.prefill_batch() if scheduler.may_prefill() else None
+        calls = scheduler.decoding.calls
+        batch = None
+        if scheduler.chunked is not None or (scheduler.waiting and not (scheduler.full and calls)):
+            batch = scheduler.prefill_batch()
         if batch:
             self._prefill(batch)
-        elif scheduler.decoding.calls:
+        elif calls:
             self._decode(until)
         else:
             return False

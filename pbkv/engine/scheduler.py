@@ -37,10 +37,6 @@ class Scheduler:
 
     # ---- prefill -----------------------------------------------------------------------------------------------------------
 
-    def may_prefill(self) -> bool:
-        """Whether it is worth while to ask for a batch."""
-        return self.chunked is not None or bool(self.waiting and not (self.full and self.decoding.calls))
-
     def prefill_batch(self) -> list[Chunk]:
         """The next prefill step: calls and how many new tokens of each, allocated; empty = nothing to prefill (now)."""
         if not self.decoding.calls:

@@ -67,7 +67,8 @@ class TwoTierTree(RadixTree):
         """Free the device pages; the node lives on in host memory."""
         pages = self._leave_device(node)
         self._update_leaf(node)
-        self._update_leaf(node.parent)
+        if not node.parent.device_children:
+            self._update_leaf(node.parent)
         return pages
 
     def _leave_device(self, node: Node) -> int:
@@ -82,8 +83,10 @@ class TwoTierTree(RadixTree):
         """Free the device pages of a leaf that has no copy, and take it out of the tree."""
         pages = self._leave_device(node)
         self._remove(node)
-        self._doubles.pop(node.id, None)
-        self._update_leaf(node.parent)
+        if self._writes_back:
+            self._doubles.pop(node.id, None)
+        if not node.parent.device_children:
+            self._update_leaf(node.parent)
         return pages
 
     def _drop_subtree(self, node: Node) -> int:

@@ -24,6 +24,11 @@ class LazyQueue(Generic[C]):
     def __len__(self) -> int:
         return len(self._alive)
 
+    @property
+    def members(self) -> dict[int, C]:
+        """Candidates by `ident`, the same dictionary for good; taking one out is to `discard` it."""
+        return self._alive
+
     def __contains__(self, candidate: C) -> bool:
         return self._alive.get(self._ident(candidate)) is candidate
 
