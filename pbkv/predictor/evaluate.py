@@ -33,6 +33,11 @@ class Score:
         self.p_true.append(classes.get(truth, 0.0))
         self.squares.append(sum(p * p for p in classes.values()))
 
+    def extend(self, other: "Score") -> None:
+        """Take in the outcomes of another set of runs."""
+        for name in ("confidence", "hit", "p_true", "squares"):
+            getattr(self, name).extend(getattr(other, name))
+
     def summary(self) -> dict[str, float]:
         """{"n", "accuracy", "nll" (nats), "brier" (0 to 2), "ece"}."""
         hits, p = np.array(self.hit, float), np.array(self.p_true)
@@ -68,6 +73,15 @@ def evaluate(
     """{moment: [summary of step 1, 2, ...]}. `names` is the list that the predictor's roster is bound to; it grows as agents appear, as in
     a cache. `learn`: transitions are observed, as in a cache. A predictor without `at_reply` is asked at prefill only.
     """
+    scores = judge(predictor, traces, names, steps=steps, learn=learn, progress=progress)
+    return {moment: [score.summary() for score in row if score.hit] for moment, row in scores.items()}
+
+
+def judge(
+    predictor: Predictor, traces: Sequence[Trace], names: list[str], *, steps: int = K_MAX, learn: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> dict[str, list[Score]]:
+    """The same before it is summed up, so that the folds of a cross-validation can be put together."""
     ids = {name: n for n, name in enumerate(names)}
     scores = {moment: [Score() for _ in range(steps)] for moment in MOMENTS[: 1 + predictor.at_reply]}
     for done, trace in enumerate(traces):
@@ -81,7 +95,7 @@ def evaluate(
             predictor.observe(run.path(len(run.agents) - 1), END)
         if progress:
             progress(done + 1)
-    return {moment: [score.summary() for score in row if score.hit] for moment, row in scores.items()}
+    return scores
 
 
 def _add(scores: list[Score], prediction: Prediction, coming: list[int]) -> None:

@@ -3,7 +3,7 @@
 import runpy
 import sys
 
-BENCHMARKS = ("bench_writer", "bench_evict", "bench_engine", "bench_ingest", "bench_screen")
+BENCHMARKS = ("bench_writer", "bench_evict", "bench_predict", "bench_engine", "bench_ingest", "bench_screen")
 
 
 def main() -> None:

@@ -143,7 +143,7 @@ WITH_SGLANG = {"torch", "sglang"}
 def test_every_import_is_declared_and_every_dependency_imported() -> None:
     providers = metadata.packages_distributions()
     used = {canonicalize_name(d) for p in ("pbkv", "collector", "console", "dashboards") for m in imported(p) - OURS for d in providers[m]}
-    groups = [PROJECT["dependencies"], *(PROJECT["optional-dependencies"][e] for e in ("web", "demo", "sglang"))]
+    groups = [PROJECT["dependencies"], *(PROJECT["optional-dependencies"][e] for e in ("web", "demo", "predictor", "sglang"))]
     declared = {canonicalize_name(Requirement(r).name) for group in groups for r in group}
     assert used - WITH_SGLANG - {"starlette"} <= declared
     # pytz is needed by duckdb for TIMESTAMPTZ, which does not ask for it.
