@@ -127,7 +127,8 @@ def _selects(marks: Marks, made: str) -> dict[str, str]:
             selects[rollup.table(suffix)] = rollup.from_events(upto, width, f"({rows})", f"src IN ({sources})")
     selects["source"] = f"SELECT * FROM store.raw.source WHERE src IN ({sources})"
     ends = ", ".join(f"({src:d}, {upto:d})" for src, (_, upto) in marks.items())
-    selects["high_water"] = f"SELECT src::USMALLINT AS src, seq::UBIGINT AS seq, TIMESTAMP '{made}' AS t FROM (VALUES {ends}) v(src, seq)"
+    selects["high_water"] = f"""SELECT src::USMALLINT AS src, seq::UBIGINT AS seq, NULL::UBIGINT AS records, TIMESTAMP '{made}' AS t
+        FROM (VALUES {ends}) v(src, seq)"""
     selects["loss"] = f"SELECT * FROM store.raw.loss WHERE {rows.replace('seq', 'last_seq')}"
     selects["name"] = f"SELECT * FROM store.raw.name n WHERE src IN ({sources}) AND ({_used(rows)})"
     return selects

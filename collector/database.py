@@ -5,7 +5,7 @@ SQL reads a file, an archive, both together or a lake, and a reader's connection
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,15 @@ from collector.columns import quoted
 from collector.migrate import prepare, versions
 from pbkv.errors import PbkvError, UsageError
 
-#: Memory DuckDB may use for everything: ingest and all queries.
-MEMORY_LIMIT = "1GB"
+#: Memory DuckDB may use for everything: ingest and all queries. Events stay in memory, 70 bytes each, until a checkpoint.
+MEMORY_LIMIT = "2GB"
 
 _CONFIG: dict[str, Any] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
     "temp_directory": "",  # a query that needs more memory fails; it must not fill the disk the events go to
+    # Upkeep makes the checkpoints, beside the commits; this is for a writer without it.
+    "checkpoint_threshold": "256MB",
 }
 #: Files this process has open for writing. Locks do not hold within a process, and a second writer would destroy the file.
 _writing: set[Path] = set()
@@ -68,9 +70,9 @@ class Database:
         self._release()
 
 
-def memory(memory_limit: str = MEMORY_LIMIT) -> duckdb.DuckDBPyConnection:
-    """A database in memory that can still attach and load; `lock` ends that."""
-    return duckdb.connect(":memory:", config={**_CONFIG, "memory_limit": memory_limit})
+def memory(memory_limit: str = MEMORY_LIMIT, more: Mapping[str, Any] | None = None) -> duckdb.DuckDBPyConnection:
+    """A database in memory that can still attach and load; `lock` ends that. `more`: further settings."""
+    return duckdb.connect(":memory:", config={**_CONFIG, "memory_limit": memory_limit, **(more or {})})
 
 
 def lock(db: duckdb.DuckDBPyConnection, folders: Sequence[Path] = ()) -> None:
@@ -96,7 +98,9 @@ def _make(path: Path, memory_limit: str) -> None:
 
 
 def _attached(path: Path, read_only: bool, memory_limit: str, folders: Sequence[Path]) -> duckdb.DuckDBPyConnection:
-    db = memory(memory_limit)
+    # A writer runs every statement on the thread that asks for it: with a pool of its own DuckDB needs twice the processor time for the
+    # same inserts, and a query could take both cores from them.
+    db = memory(memory_limit, {} if read_only else {"threads": 1})
     try:
         try:
             db.execute(f"ATTACH {quoted(str(path))} AS store" + (" (READ_ONLY)" if read_only else ""))

@@ -16,7 +16,7 @@ from pbkv.errors import PbkvError
 #: Longest time from taking an item to its commit, when the store keeps up, seconds.
 COMMIT_S = 0.15
 #: Bytes of messages in one transaction.
-BATCH_BYTES = 4 << 20
+BATCH_BYTES = 8 << 20
 _RATE_S = 10.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 #: Attempts to write the last batch while stopping.

@@ -11,7 +11,7 @@ from typing import Any
 
 import duckdb
 
-from collector.columns import Column
+from collector.columns import Column, quoted
 from collector.names import view_statements
 from collector.tables import META, STORE_VERSION, create_statements, create_table, meta_row, raw_tables
 from pbkv.errors import UsageError
@@ -77,7 +77,8 @@ def _additions(path: Path, have: Present) -> list[str]:
 
 def _add(path: Path, table: str, column: Column, sql_type: str | None) -> list[str]:
     if sql_type is None:
-        return [f"ALTER TABLE raw.{table} ADD COLUMN {column.name} {column.sql_type}"]
+        comment = f"COMMENT ON COLUMN raw.{table}.{column.name} IS {quoted(column.comment)}"
+        return [f"ALTER TABLE raw.{table} ADD COLUMN {column.name} {column.sql_type}", comment]
     if sql_type != column.sql_type:
         raise UsageError(
             f"database {str(path)!r}: raw.{table}.{column.name} is {sql_type}, this release writes {column.sql_type}; "

@@ -11,6 +11,8 @@ from collector.store import Store
 
 #: How far back a prediction may lie whose outcome is counted, seconds.
 PAST_S = 900
+#: Most such predictions one run looks at, about: the join sorts them in memory.
+MAX_PAST = 500_000
 
 
 def rolled(db: duckdb.DuckDBPyConnection) -> dict[int, dict[int, int]]:
@@ -65,7 +67,7 @@ class Roller:
 def _inserts(db: duckdb.DuckDBPyConnection, src: int, width: int, after: int, upto: int) -> list[str]:
     rows = f"src = {src:d} AND seq > {after:d} AND seq <= {upto:d}"
     suffix = next(s for s, w in WIDTHS.items() if w == width)
-    past = _past(db, src, rows) if width == 1 else ""
+    past = _past(db, src, rows, after, upto) if width == 1 else ""
     statements = [f"INSERT INTO store.raw.rolled (src, width_s, seq) VALUES ({src:d}, {width}, {upto:d})"]
     for rollup in ROLLUPS:
         if width == 1:
@@ -76,11 +78,16 @@ def _inserts(db: duckdb.DuckDBPyConnection, src: int, width: int, after: int, up
     return statements
 
 
-def _past(db: duckdb.DuckDBPyConnection, src: int, rows: str) -> str:
+def _past(db: duckdb.DuckDBPyConnection, src: int, rows: str, after: int, upto: int) -> str:
     """Predictions that the outcomes in `rows` may belong to, as a condition with constants: only then are older ones skipped."""
     outcomes = f"SELECT t FROM raw.call WHERE {rows} UNION ALL SELECT t FROM raw.workflow WHERE {rows}"
     row = db.execute(f"SELECT min(t) - INTERVAL {PAST_S} SECOND FROM ({outcomes})").fetchone()
-    return f"src = {src:d} AND t > TIMESTAMP {quoted(str(row[0]))}" if row and row[0] else "false"
+    if not row or not row[0]:
+        return "false"
+    count = db.execute(f"SELECT count(*) FROM raw.prediction WHERE {rows} AND position = 0").fetchone()
+    # As many messages back as hold MAX_PAST of them at the rate of this run.
+    messages = (upto - after) * MAX_PAST // max(1, int(count[0]) if count else 0)
+    return f"src = {src:d} AND t > TIMESTAMP {quoted(str(row[0]))} AND seq > {max(0, upto - max(messages, upto - after)):d}"
 
 
 def unrolled(db: duckdb.DuckDBPyConnection) -> dict[int, dict[int, int]] | None:

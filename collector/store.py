@@ -89,6 +89,15 @@ class Store:
         with self.cursor() as cursor:
             return rows_per_kind(cursor)
 
+    def checkpoint(self, wal_bytes: int) -> bool:
+        """Move the write-ahead log into the file when it is larger than `wal_bytes`. Raises duckdb.Error: a full disk."""
+        wal = Path(f"{self.path}.wal")
+        if not wal.exists() or wal.stat().st_size <= wal_bytes:
+            return False
+        with self.cursor() as cursor:
+            cursor.execute("CHECKPOINT store")
+        return True
+
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """A cursor for one query of one thread. Raises PbkvError while the file is closed after a failed write."""
         with self._lock:

@@ -35,6 +35,7 @@ HIGH_WATER: tuple[Column, ...] = (
     Column("src", "USMALLINT", "stream; joins raw.source"),
     Column("seq", "UBIGINT", "every message up to this one is stored or recorded as lost"),
     Column("t", "TIMESTAMP", "wall clock of the collector at the commit, UTC"),
+    Column("records", "UBIGINT", "events of the stream in the transaction; NULL = not counted", "events"),
 )
 
 LOSS: tuple[Column, ...] = (

@@ -1,4 +1,4 @@
-"""The thread that keeps the store small and quick to ask: rollups every few seconds, retention now and then.
+"""The thread that keeps the store small and quick to ask: rollups every few seconds, checkpoints, retention now and then.
 
 Whatever fails here (a full disk, an archive that is gone) is noted, shown in the status and tried again; storing events goes on meanwhile.
 """
@@ -17,6 +17,9 @@ from pbkv.errors import PbkvError
 ROLL_S = 2.0
 #: Between two rollups per minute, seconds.
 MINUTES_S = 60.0
+#: Write-ahead log above which a checkpoint is made, bytes. A commit waits while one runs, so they are few; a longer log would hold more
+#: of DuckDB's memory, and take longer than a second to replay after a crash.
+CHECKPOINT_BYTES = 128 << 20
 #: Between two looks at age and size, seconds.
 RETAIN_S = 20.0
 
@@ -45,6 +48,7 @@ class Upkeep:
     def _try(self, *, minutes: bool, retain: bool) -> bool:
         try:
             self._roller.roll(self._store.stored(), minutes=minutes)
+            self._store.checkpoint(CHECKPOINT_BYTES)
             if retain:
                 self.keeper.turn(self._roller.done(), time.time())
         except (duckdb.Error, PbkvError, OSError) as error:

@@ -1,11 +1,11 @@
 """A stored question: SQL over schema `raw`, bounded by the scope it is asked for.
 
 Every question reads one stream and one time range, given as parameters, so that it touches a bounded part of a store of any
-size: $src (stream), $t0 and $t1 (microseconds, UTC; the range is t0 < t <= t1), $past (start of the range in which state that
-still holds at t1 is looked up) and $bucket (width of a point of a series, microseconds).
+size: $src (stream), $t0 and $t1 (microseconds, UTC; the range is t0 < t <= t1), $past and $seq0 (start of the range in which state that
+still holds at t1 is looked up, as a time and as a message) and $bucket (width of a point of a series, microseconds).
 
-Over a long range a question is answered from the rollups (collector.rollup): to the second or minute at both ends, percentiles within 5 %,
-and on a live store without the last two seconds (per second) or the last minute (per minute).
+Over a long range, or one with very many events, a question is answered from the rollups (collector.rollup): to the second or minute at both
+ends, percentiles within 5 %, and on a live store without the last two seconds (per second) or the last minute (per minute).
 """
 
 import re
@@ -21,11 +21,13 @@ from pbkv.events.schema import BY_NAME, Namespace
 #: WHERE clause of a bounded scan.
 IN_RANGE = "src = $src AND t > make_timestamp($t0) AND t <= make_timestamp($t1)"
 #: The same for state: what happened long before t0 may still hold at t1.
-IN_PAST = "src = $src AND t > make_timestamp($past) AND t <= make_timestamp($t1)"
+IN_PAST = "src = $src AND t > make_timestamp($past) AND t <= make_timestamp($t1) AND seq > $seq0"
 #: The same over rollups, whose rows stand for the second or minute that begins at t.
 IN_ROLLED = "src = $src AND t >= make_timestamp($t0) AND t <= make_timestamp($t1)"
 #: Ranges above the first are answered from the rollups per second, above the second from those per minute, microseconds.
 _SECONDS_US, _MINUTES_US = 600 * 10**6, 6 * 3600 * 10**6
+#: Events in a range above which it is answered from the rollups too, unless it is shorter than the second, microseconds.
+_MANY, _SHORT_US = 3_000_000, 10 * 10**6
 #: Start of the time bucket of a row. Buckets start at multiples of their width, so a point stays where it is while time goes on.
 BUCKET = "make_timestamp(epoch_us(t) - epoch_us(t) % $bucket)"
 
@@ -48,12 +50,13 @@ class Query:
 
     def run(self, reader: Reader, params: Mapping[str, int]) -> pa.Table:
         """The answer as an Arrow table. Raises like Reader.sql."""
-        sql = self.sql_for(params["t1"] - params["t0"])
+        sql = self.sql_for(params["t1"] - params["t0"], params.get("events", 0))
         return reader.sql(sql, {k: params[k] for k in _params(sql)})
 
-    def sql_for(self, range_us: int) -> str:
-        """The statement for a range of that many microseconds."""
-        if not self.rolled or range_us <= _SECONDS_US:
+    def sql_for(self, range_us: int, events: int = 0) -> str:
+        """The statement for a range of that many microseconds in which that many events are."""
+        long = range_us > _SECONDS_US or (events > _MANY and range_us >= _SHORT_US)
+        if not self.rolled or not long:
             return self.sql
         return self.rolled.replace("{w}", "1s" if range_us <= _MINUTES_US else "1m")
 

@@ -11,6 +11,8 @@ from pbkv.events.schema import EVENT_KINDS, Namespace
 
 #: How far back state that still holds is looked up: a workflow without a call for longer is not shown as live.
 PAST_S = 900.0
+#: Most events back in which it is looked up.
+MAX_PAST = 4_000_000
 #: A live stream without an event for this long is stale.
 STALE_S = 5.0
 #: Messages before the high-water mark in which the newest event is looked for; the last of them may be lost or empty.
@@ -30,6 +32,14 @@ _STREAMS = f"""
     QUALIFY row_number() OVER (PARTITION BY s.server, s.rank ORDER BY s.epoch DESC) = 1 ORDER BY s.server, s.rank"""
 
 
+#: Commits are at most seconds apart, so the newest few thousand cover any window that is answered from events.
+_VOLUME = """
+    WITH h AS (SELECT seq, t, coalesce(records, 0) AS n FROM raw.high_water WHERE src = $src ORDER BY seq DESC LIMIT 10000),
+    s AS (SELECT seq, t, n, sum(n) OVER (ORDER BY seq DESC) AS upto FROM h)
+    SELECT coalesce(sum(n) FILTER (t > make_timestamp($since)), 0)::BIGINT AS events,
+        coalesce(max(seq) FILTER (upto > $past), 0)::BIGINT AS seq0 FROM s"""
+
+
 @dataclass(frozen=True)
 class Scope:
     """A stream and the range t0 < t <= t1 (naive UTC). `servers` lists the newest epoch of every server in the source."""
@@ -39,6 +49,9 @@ class Scope:
     servers: tuple[Server, ...]
     now: datetime
     window_s: float
+    #: Events in the window, about, and the message before which state is not looked for.
+    events: int = 0
+    seq0: int = 0
 
     @property
     def params(self) -> dict[str, int]:
@@ -49,7 +62,7 @@ class Scope:
         last = min(t1, micros(self.server.last_event)) if self.server else t1
         return {
             "src": self.src or 0, "t0": t0, "t1": t1, "past": min(t0, last - round(PAST_S * 1e6)),
-            "bucket": bucket_s(self.window_s) * 1_000_000,
+            "bucket": bucket_s(self.window_s) * 1_000_000, "seq0": self.seq0, "events": self.events,
         }
 
 
@@ -77,7 +90,16 @@ def find_scope(reader: Reader, window_s: float = 60.0, server: str | None = None
     src = _choose(streams, server, reader.source)
     if src is not None and not reader.live:
         now = streams[src].last_event
-    return Scope(src, streams[src] if src is not None else None, tuple(streams.values()), now, window_s)
+    events, seq0 = _volume(reader, src, now - timedelta(seconds=window_s)) if src is not None else (0, 0)
+    return Scope(src, streams[src] if src is not None else None, tuple(streams.values()), now, window_s, events, seq0)
+
+
+def _volume(reader: Reader, src: int, since: datetime) -> tuple[int, int]:
+    """(events in the window, message before which MAX_PAST events back lies). The window of a file is taken as all of it: when its
+    events were stored says nothing of when they happened."""
+    since = since if reader.live else _EPOCH
+    row = reader.sql(_VOLUME, {"src": src, "since": micros(since), "past": MAX_PAST}).to_pylist()[0]
+    return row["events"], row["seq0"]
 
 
 def _choose(streams: dict[int, Server], name: str | None, source: str) -> int | None:

@@ -70,7 +70,7 @@ def scores(store: Store) -> None:
     """The accuracy of each stream from the rollup, and from the question over events."""
     with store.cursor() as db:
         for src in (1, 2):
-            params = {"src": src, "past": 0, "t0": 0, "t1": 2**52}
+            params = {"src": src, "past": 0, "seq0": 0, "t0": 0, "t1": 2**52}
             expected = [(h, n, c, round(e * n)) for h, n, c, e in db.execute(ACCURACY.sql, params).fetchall()]
             assert expected
             for suffix in WIDTHS:

@@ -47,7 +47,7 @@ class Hand:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for src, seq in self._seq.items():
-            self._db.execute("INSERT INTO raw.high_water VALUES (?, ?, ?)", [src, seq, T0])
+            self._db.execute("INSERT INTO raw.high_water VALUES (?, ?, ?, ?)", [src, seq, T0, seq])
         self._db.execute("COMMIT")
         self._db.close()
 

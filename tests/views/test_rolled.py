@@ -43,7 +43,7 @@ def params(reader: Reader) -> dict[str, int]:
     scope = find_scope(reader, 60.0)
     start = scope.now.replace(second=0, microsecond=0) - timedelta(minutes=2)
     t0, t1 = micros(start), micros(start + timedelta(minutes=2)) - 1
-    return {**scope.params, "t0": t0, "t1": t1, "past": t0 - 900 * 10**6, "bucket": 60 * 10**6}
+    return {**scope.params, "t0": t0, "t1": t1, "past": t0 - 900 * 10**6, "seq0": 0, "bucket": 60 * 10**6}
 
 
 def close(a: Any, b: Any, rough: bool) -> bool:
@@ -73,6 +73,8 @@ def test_which_statement_a_range_gets():
         assert query.sql_for(600 * 10**6) == query.sql
         assert "_1s" in query.sql_for(hour) and "{w}" not in query.sql_for(hour)
         assert "_1m" in query.sql_for(7 * hour)
+        assert query.sql_for(60 * 10**6, 5_000_000) == query.sql_for(hour)
+        assert query.sql_for(5 * 10**6, 5_000_000) == query.sql_for(60 * 10**6, 1_000_000) == query.sql
     for query in ALL:
         if query not in ROLLED:
             assert query.sql_for(1000 * hour) == query.sql
@@ -91,7 +93,7 @@ def test_the_first_screen_over_a_long_range(reader: Reader, window_s: float):
 def test_an_empty_store_gives_the_same_nothing(tmp_path: Path):
     Store(tmp_path / "e.duckdb").close()
     with client.open(str(tmp_path / "e.duckdb")) as empty:
-        scope = {"src": 1, "t0": 0, "t1": 1, "past": 0, "bucket": 10**6}
+        scope = {"src": 1, "t0": 0, "t1": 1, "past": 0, "seq0": 0, "bucket": 10**6}
         for query in ROLLED:
             statements = (query.sql, query.rolled.replace("{w}", "1s"), query.rolled.replace("{w}", "1m"))
             answers = [empty.sql(sql, {k: v for k, v in scope.items() if f"${k}" in sql}).to_pylist() for sql in statements]
