@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +12,7 @@ from pbkv.predictor import store
 from pbkv.predictor.base import Moment, Prediction
 from pbkv.predictor.features import MAX_COUNT, RUNS, TURNS, Floats, normalised, view
 from pbkv.predictor.names import Roster
-from pbkv.predictor.serving import MAX_ROWS, Encoded, Tables, Weights, shapes
+from pbkv.predictor.serving import MAX_ROWS, Common, Encoded, Tables, Weights, shapes
 
 #: Visits less likely than this are left out of a prediction's dicts.
 LEAST = 1e-4
@@ -47,13 +46,13 @@ class Learned:
         self, weights: Weights, agents: Sequence[str], text_dim: int, temperatures: Floats, doubts: Floats, roster: Roster
     ) -> None:
         """`weights`: see `serving.shapes`; `agents`: those of the training; `temperatures`, `doubts`: [2, K_MAX], see `calibration.py`."""
-        self._make = partial(Tables, weights, temperatures, doubts)
+        self._common = Common(weights, temperatures, doubts)
         self._text_dim, self.roster = text_dim, roster
         self._row_of_name = {name: row for row, name in enumerate(agents)}
         self._extra: list[str] = []
         self._rows: list[int] = []
         self._list: Sequence[str] = roster.names
-        self._tables = self._make(())
+        self._tables = Tables(self._common, ())
         self._ids: list[int] = []
         self._meet()
 
@@ -108,7 +107,7 @@ class Learned:
                 self._extra.append(name)
             self._rows.append(self._row_of_name.get(name, -1))
         if len(self._extra) > known:
-            self._tables = self._make(self._extra)
+            self._tables = Tables(self._common, self._extra)
         self._rows = [self._tables.rows - 1 if row in (-1, self._tables.rows - 1) else row for row in self._rows]
         self._ids = [-1] * self._tables.candidates
         for agent, row in enumerate(self._rows):

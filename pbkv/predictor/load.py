@@ -7,6 +7,8 @@ from typing import Any
 from pbkv.errors import UsageError
 from pbkv.predictor import backoff, learned, store
 from pbkv.predictor.base import Predictor
+from pbkv.predictor.markov import OnlineMarkov
+from pbkv.predictor.mixed import Mixed
 from pbkv.predictor.names import Roster
 
 KINDS: dict[str, Callable[[Path, dict[str, Any], Roster], Predictor]] = {
@@ -24,3 +26,10 @@ def load_predictor(directory: str | Path, roster: Roster) -> Predictor:
     if not isinstance(kind, str) or kind not in KINDS:
         raise UsageError(f"{str(place / store.CONFIG)!r}: kind = {kind!r}: expected one of {', '.join(KINDS)}")
     return KINDS[kind](place, config, roster)
+
+
+def serving_predictor(directory: str | Path, roster: Roster) -> Predictor:
+    """What a server predicts with: the trained predictor of `directory` mixed with an online Markov chain, or without one the chain alone.
+    Raises UsageError like `load_predictor`.
+    """
+    return Mixed(load_predictor(directory, roster)) if directory else OnlineMarkov()

@@ -58,78 +58,81 @@ class Encoded:
     said: Floats
 
 
+class Common:
+    """Tables that do not depend on the agents."""
+
+    def __init__(self, weights: Weights, temperatures: Floats, doubts: Floats) -> None:
+        """`weights`: see `shapes`; `temperatures`, `doubts`: [2, K_MAX], see `calibration.py`."""
+        w = self.weights = weights
+        self.split = w["query.weight"].shape[0] // HEADS
+        self.key_run = (w["key_length.weight"][:, None] + w["key_turn.weight"]).reshape(-1, HEADS, self.split)
+        self.value_run = (w["value_length.weight"][:, None] + w["value_turn.weight"]).reshape(LENGTHS * TURNS, -1)
+        self.history = np.ascontiguousarray(w["history.weight"].T)
+        moments = [(w[f"said.{m}.weight"], w[f"said.{m}.bias"]) for m in (0, 1)]
+        self.said = [np.ascontiguousarray((said @ w["project.weight"]).T) for said, _ in moments]
+        self.said_bias, self.unsaid = [bias for _, bias in moments], [said @ w["absent"] + bias for said, bias in moments]
+        self.run = (w["length.weight"][:, None] + w["turn.weight"]).reshape(LENGTHS * TURNS, -1)
+        self.gate = np.repeat(w["gate.weight"], TURNS, 0)
+        counts = np.arange(1, MAX_COUNT + 1)
+        logs = np.stack([np.log(counts) / 4, counts == 1], 1).astype(np.float32)
+        self.count = logs @ w["calls.weight"].T + w["count.weight"][np.minimum(counts, COUNTS) - 1]
+        self.heads, self.heads_bias = w["heads.weight"].reshape(K_MAX, len(w["end"]), -1), w["heads.bias"].reshape(K_MAX, -1)
+        self.placed = np.ascontiguousarray(np.einsum("kdh,pd->kph", self.heads, w["place.weight"]).reshape(K_MAX * (RUNS + 1), -1))
+        self.placed_bias = np.einsum("kd,pd->kp", self.heads_bias, w["place.weight"]).reshape(-1, 1)
+        self.cooling, self.doubts = np.ascontiguousarray(1 / temperatures.T, np.float32), np.ascontiguousarray(doubts.T, np.float32)
+
+
 class Tables:
     """What a set of agents makes of the weights. `forward` is the one pass from moments to probabilities."""
 
-    def __init__(self, weights: Weights, temperatures: Floats, doubts: Floats, names: Sequence[str]) -> None:
-        """`temperatures`, `doubts`: [2, K_MAX], see `calibration.py`; `names`: agents beside those of the training."""
-        w = self._weights = weights
-        extra = [embed_new(w, name) for name in (*names, "")]
-        nodes = np.concatenate([w["nodes"], np.stack(extra)]).astype(np.float32)
+    def __init__(self, common: Common, names: Sequence[str]) -> None:
+        """`names`: agents beside those of the training."""
+        self._common = common
+        extra = [embed_new(common.weights, name) for name in (*names, "")]
+        nodes = np.concatenate([common.weights["nodes"], np.stack(extra)]).astype(np.float32)
         self.rows, self.none = len(nodes), len(nodes)
         self._attention(nodes)
-        self._hidden(nodes)
         self._scores(nodes)
-        self._cooling, self._doubts = np.ascontiguousarray(1 / temperatures.T, np.float32), np.ascontiguousarray(doubts.T, np.float32)
+        nodes = np.concatenate([nodes, np.zeros((1, nodes.shape[1]), np.float32)])
+        self._current, self._gated = (nodes @ common.weights[f"{name}.weight"].T for name in ("current", "gated"))
 
     def _attention(self, nodes: Floats) -> None:
-        w, split = self._weights, self._weights["query.weight"].shape[0] // HEADS
-        shape = (-1, HEADS, split)
-        query = ((nodes @ w["query.weight"].T + w["query.bias"]) / math.sqrt(split)).reshape(shape)
-        run = (w["key_length.weight"][:, None] + w["key_turn.weight"]).reshape(shape)
+        w, common = self._common.weights, self._common
+        shape = (-1, HEADS, common.split)
+        query = ((nodes @ w["query.weight"].T + w["query.bias"]) / math.sqrt(common.split)).reshape(shape)
         keys = (nodes @ w["key.weight"].T + w["key.bias"]).reshape(shape)
         # Logits of "no run" are so low that their weight is exactly 0 in float32.
-        by_agent = np.concatenate([np.einsum("ahd,bhd->abh", query, keys), np.full((self.rows, 1, HEADS), -1e4)], 1)
-        self._by_agent = _flat(by_agent)
-        self._by_run = _flat(np.einsum("ahd,rhd->arh", query, run))
-        self._by_place = np.ascontiguousarray(np.einsum("ahd,phd->aph", query, w["key_place.weight"].reshape(shape)), np.float32)
+        by_agent = np.concatenate([_products(query, keys), np.full((self.rows, 1, HEADS), -1e4)], 1)
+        self._by_agent, self._by_run = _flat(by_agent), _flat(_products(query, common.key_run))
+        self._by_place = np.ascontiguousarray(_products(query, w["key_place.weight"].reshape(shape)), np.float32)
         values = nodes @ w["value.weight"].T + w["value.bias"]
         self._value_agent = np.concatenate([values, np.zeros((1, values.shape[1]), np.float32)])
-        self._value_run = (w["value_length.weight"][:, None] + w["value_turn.weight"]).reshape(-1, values.shape[1])
-        self._value_place = w["value_place.weight"]
-        self._history = np.ascontiguousarray(w["history.weight"].T)
-
-    def _hidden(self, nodes: Floats) -> None:
-        w = self._weights
-        nodes = np.concatenate([nodes, np.zeros((1, nodes.shape[1]), np.float32)])
-        self._current, self._gated = nodes @ w["current.weight"].T, nodes @ w["gated.weight"].T
-        self._gate = np.repeat(w["gate.weight"], TURNS, 0)
-        self._run = (w["length.weight"][:, None] + w["turn.weight"]).reshape(LENGTHS * TURNS, -1)
-        counts = np.arange(1, MAX_COUNT + 1)
-        logs = np.stack([np.log(counts) / 4, counts == 1], 1).astype(np.float32)
-        moments = [(w[f"said.{m}.weight"], w[f"said.{m}.bias"]) for m in (0, 1)]
-        self._said = [np.ascontiguousarray((said @ w["project.weight"]).T) for said, _ in moments]
-        self._said_bias, self._unsaid = [bias for _, bias in moments], [said @ w["absent"] + bias for said, bias in moments]
-        self._count = logs @ w["calls.weight"].T + w["count.weight"][np.minimum(counts, COUNTS) - 1]
 
     def _scores(self, nodes: Floats) -> None:
-        """Scores of all candidates at all steps are one product with the hidden layer: [hidden, K * (rows - 1 + END)]."""
-        w, wide = self._weights, len(self._weights["end"])
-        place = w["place.weight"]
+        """Scores of all candidates at all steps are one product with the hidden layer: [(candidates + END) * K, hidden]."""
+        w, common = self._common.weights, self._common
         # The row of all further agents is no candidate: it has no name to score. END is never in the path.
-        candidates = np.concatenate([nodes[:-1] @ w["candidate.weight"].T + w["candidate.bias"], (w["end"] + place[RUNS])[None]])
-        heads, bias = w["heads.weight"].reshape(K_MAX, wide, -1), w["heads.bias"].reshape(K_MAX, wide)
+        end = (w["end"] + w["place.weight"][RUNS])[None]
+        candidates = np.concatenate([nodes[:-1] @ w["candidate.weight"].T + w["candidate.bias"], end])
         self.candidates = len(candidates) - 1
-        self._out = np.ascontiguousarray(np.einsum("kdh,cd->ckh", heads, candidates).reshape(-1, heads.shape[2]))
-        self._out_bias = np.einsum("kd,cd->ck", bias, candidates).reshape(-1, 1)
-        self._placed = np.ascontiguousarray(np.einsum("kdh,pd->kph", heads, place).reshape(K_MAX * (RUNS + 1), -1))
-        self._placed_bias = np.einsum("kd,pd->kp", bias, place).reshape(-1, 1)
+        self._out = np.ascontiguousarray(np.einsum("kdh,cd->ckh", common.heads, candidates).reshape(-1, common.heads.shape[2]))
+        self._out_bias = np.einsum("kd,cd->ck", common.heads_bias, candidates).reshape(-1, 1)
 
     def said(self, texts: Floats | None, reply: int) -> Floats:
         """What text signals of unit length, [dim] or [B, dim], add to the hidden layer; None = there is none. Once per output is enough."""
-        return self._unsaid[reply] if texts is None else texts @ self._said[reply] + self._said_bias[reply]
+        return self._common.unsaid[reply] if texts is None else texts @ self._common.said[reply] + self._common.said_bias[reply]
 
     def forward(self, moments: Encoded) -> tuple[Floats, Floats]:
         """(visits [candidates, K_MAX, B], ends [K_MAX, B]) as in `Prediction`: s^(k) P^(k), s^(k) = prod_{j<k} (1 - P^(j)[END])."""
         hidden = self._current.take(moments.agents[:, 0], 0)
         first = moments.run[:, 0]
-        hidden += self._gated.take(moments.agents[:, 0], 0) * self._gate.take(first, 0)
-        hidden += self._run.take(first, 0)
-        hidden += self._count.take(moments.counts, 0)
+        hidden += self._gated.take(moments.agents[:, 0], 0) * self._common.gate.take(first, 0)
+        hidden += self._common.run.take(first, 0)
+        hidden += self._common.count.take(moments.counts, 0)
         hidden += moments.said
-        hidden += self._attend(moments) @ self._history
+        hidden += self._attend(moments) @ self._common.history
         np.maximum(hidden, 0, out=hidden)
-        return self._probabilities(self._logits(hidden.T, moments), self._doubts.take(moments.reply, 1))
+        return self._probabilities(self._logits(hidden.T, moments), self._common.doubts.take(moments.reply, 1))
 
     def _attend(self, moments: Encoded) -> Floats:
         current = moments.agents[:, :1]
@@ -142,15 +145,15 @@ class Tables:
         np.exp(weights, out=weights)
         weights /= np.einsum("brh->bh", weights)[:, None]  # five times as fast as sum over a middle axis
         values = self._value_agent.take(moments.agents, 0)
-        values += self._value_run.take(moments.run, 0)
-        values += self._value_place
+        values += self._common.value_run.take(moments.run, 0)
+        values += self._common.weights["value_place.weight"]
         split = values.reshape(len(values), RUNS, HEADS, -1).transpose(0, 2, 1, 3)
         return (weights.transpose(0, 2, 1)[:, :, None] @ split).reshape(len(values), -1)
 
     def _logits(self, hidden: Floats, moments: Encoded) -> Floats:
         size = hidden.shape[1]
         logits = (self._out @ hidden + self._out_bias).reshape(self.candidates + 1, K_MAX, size)
-        placed = (self._placed @ hidden + self._placed_bias).reshape(K_MAX, (RUNS + 1) * size)
+        placed = (self._common.placed @ hidden + self._common.placed_bias).reshape(K_MAX, (RUNS + 1) * size)
         column = np.arange(size, dtype=np.int64)
         places: Ints = np.full((self.rows + 1, size), RUNS)
         for place in range(RUNS - 1, -1, -1):
@@ -158,7 +161,7 @@ class Tables:
         index: Ints = places[: self.candidates] * size + column
         for k in range(K_MAX):
             logits[:-1, k] += placed[k].take(index)
-        logits *= self._cooling.take(moments.reply, 1)
+        logits *= self._common.cooling.take(moments.reply, 1)
         return logits
 
     @staticmethod
@@ -177,6 +180,11 @@ def embed_new(weights: Weights, name: str) -> Floats:
     """[node] of an agent without edges: both layers of the backbone see the agent alone."""
     first = np.maximum(weights["own.0.weight"] @ new_agent(name) + weights["own.0.bias"], 0)
     return weights["own.1.weight"] @ first + weights["own.1.bias"]
+
+
+def _products(query: Floats, keys: Floats) -> Floats:
+    """[queries, keys, HEADS] of [queries, HEADS, d] and [keys, HEADS, d]."""
+    return np.matmul(query.transpose(1, 0, 2), keys.transpose(1, 2, 0)).transpose(1, 2, 0)
 
 
 def _flat(table: np.ndarray[Any, Any]) -> Floats:
