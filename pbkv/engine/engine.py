@@ -251,15 +251,17 @@ class Engine:
 
     def _decode(self, until: float) -> None:
         scheduler, started = self.scheduler, self.clock.now
-        steps = self._steps_until(until, self._prefetch(scheduler.decoding.steps_to_end()))
-        steps = scheduler.make_decode_room(steps)
+        planned, seconds = self._steps_until(until, self._prefetch(scheduler.decoding.steps_to_end()))
+        steps = scheduler.make_decode_room(planned)
         if not steps:
             self._retract()
             return
+        if steps != planned:
+            seconds = self._decode_s(steps)
         self.manager.step += steps
         calls = len(scheduler.decoding.calls)
         begins = max(started, self.copies.waited_until)
-        self.clock.now = begins + self._decode_s(steps)
+        self.clock.now = begins + seconds
         if self.reporter:
             self.reporter.step_begins("decode", started, self.clock.now, calls, steps * calls)
         for call in scheduler.decoded(steps):
@@ -274,19 +276,20 @@ class Engine:
         calls = len(decoding.calls)
         return steps * self.timing.decode_s(calls, decoding.kv_tokens + calls * (steps - 1) / 2)
 
-    def _steps_until(self, until: float, steps: int) -> int:
-        """At most `steps`, fewer if a step would begin at `until` or later, or if a copy completes before an eviction is needed."""
-        decoding, device = self.scheduler.decoding, self.tree.device
+    def _steps_until(self, until: float, steps: int) -> tuple[int, float]:
+        """At most `steps`, fewer if a step would begin at `until` or later, or if a copy completes before an eviction is needed; and the
+        seconds they take.
+        """
         done = self.copies.next_done if self._tiered else None
-        if done is not None and decoding.pages_needed(steps) > device.free:
+        if done is not None and self.scheduler.decoding.pages_needed(steps) > self.tree.device.free:
             until = min(until, done)
-        left = max(until - self.clock.now, 0.0)
-        if self._decode_s(steps) <= left:
-            return steps
+        left, seconds = max(until - self.clock.now, 0.0), self._decode_s(steps)
+        if seconds <= left:
+            return steps, seconds
         steps = min(steps, max(1, math.ceil(left / self._decode_s(1))))
         while steps > 1 and self._decode_s(steps - 1) >= left:
             steps -= 1
-        return steps
+        return steps, self._decode_s(steps)
 
     def _prefetch(self, steps: int) -> int:
         """With an idle link and an empty queue, decide what to load now; returns after how many steps to decide again."""
