@@ -36,6 +36,8 @@ class ServerConfig:
     link_bytes_per_s: float = 25e9
     #: Typical duration of a decode step, seconds; with the bandwidth it gives the default prefetch budget.
     decode_step_s: float = 0.02
+    #: Folder of a trained predictor (pbkv train); empty = the online Markov predictor alone.
+    predictor: str = ""
     #: Bytes of recent messages kept for collectors that missed some.
     replay_bytes: int = 64 << 20
     #: Initial values of knobs.

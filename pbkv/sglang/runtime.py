@@ -6,10 +6,13 @@ from sglang.srt.mem_cache.base_prefix_cache import EvictParams
 
 from pbkv.config import ServerConfig
 from pbkv.control.commands import Commands
+from pbkv.errors import UsageError
 from pbkv.events.stream import stream_facts
 from pbkv.knobs import KnobSet
 from pbkv.manager import CacheManager
-from pbkv.predictor.markov import OnlineMarkov
+from pbkv.predictor.base import Predictor
+from pbkv.predictor.load import serving_predictor
+from pbkv.predictor.names import Roster
 from pbkv.record import NodeRecord
 from pbkv.sglang.calls import Calls
 from pbkv.sglang.guard import Guard, GuardedTelemetry
@@ -28,8 +31,10 @@ class Runtime(CacheManager):
         self.cache, self.config = cache, config
         self.core = cache.tree_core
         tree = NodeTree(cache)
-        knobs = KnobSet(config.knob_values())
-        super().__init__(tree, knobs, OnlineMarkov(), bytes_per_token=_bytes_per_token(cache), always_score=True)
+        knobs, roster = KnobSet(config.knob_values()), Roster()
+        predictor = _predictor(config, roster, int(ctx.tp_size))
+        super().__init__(tree, knobs, predictor, bytes_per_token=_bytes_per_token(cache), always_score=True)
+        roster.bind(self.state.agent_names)
         self.guard = Guard(self._failed)
         self.era = 0
         self.stream = open_stream(config, ctx)
@@ -122,6 +127,14 @@ class Runtime(CacheManager):
     def backed_up(self, tokens: int) -> None:
         """Tokens queued for copying to the host."""
         self.prefetch.windows.moved(d2h=tokens * self.bytes_per_token)
+
+
+def _predictor(config: ServerConfig, roster: Roster, ranks: int) -> Predictor:
+    # Ranks must predict bit for bit the same, which counts do and the sums of a network on different machines need not.
+    if config.predictor and ranks > 1:
+        given = f"predictor = {config.predictor!r}"
+        raise UsageError(f"{given}: a trained predictor serves one tensor-parallel rank, this server has {ranks}; remove the setting")
+    return serving_predictor(config.predictor, roster)
 
 
 def _bytes_per_token(cache: Any) -> int:

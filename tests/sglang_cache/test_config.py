@@ -8,6 +8,9 @@ import pytest
 from pbkv.config import ENV, ServerConfig, load_config
 from pbkv.errors import UsageError
 from pbkv.knobs import KNOBS
+from pbkv.predictor.markov import OnlineMarkov
+from pbkv.predictor.names import Roster
+from pbkv.sglang import runtime as runtime_module
 
 
 def write(folder: Path, text: str | bytes) -> str:
@@ -126,3 +129,13 @@ def test_a_token_that_guards_nothing_is_refused(tmp_path: Path, content: bytes) 
 def test_a_token_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"token_file.*No such file"):
         ServerConfig(token_file=str(tmp_path / "nothing")).token()
+
+
+def test_a_trained_predictor_is_refused_where_ranks_would_have_to_agree_on_it(tmp_path: Path) -> None:
+    """Sums of a network need not be equal bit for bit on different machines, and ranks that disagree end the server."""
+    config = ServerConfig(predictor=str(tmp_path))
+    with pytest.raises(UsageError, match="one tensor-parallel rank, this server has 2"):
+        runtime_module._predictor(config, Roster(), 2)
+    with pytest.raises(UsageError, match=str(tmp_path)):  # it is asked for, and there is none
+        runtime_module._predictor(config, Roster(), 1)
+    assert isinstance(runtime_module._predictor(ServerConfig(), Roster(), 2), OnlineMarkov)

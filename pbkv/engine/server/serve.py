@@ -25,6 +25,8 @@ from pbkv.engine.server.text import PageIds
 from pbkv.errors import PbkvError, UsageError
 from pbkv.events.stream import EventStream, stream_facts
 from pbkv.knobs import KnobSet
+from pbkv.predictor.load import serving_predictor
+from pbkv.predictor.names import Roster
 
 #: How long answers under way may take to be sent after a signal, seconds.
 _GRACE_S = 1
@@ -74,7 +76,10 @@ def run(settings: ServeSettings, ready: Callable[[Ready], None]) -> int:
     listener = _listen(settings.host, settings.port)
     with listener:
         url = _url(settings.host, listener)
-        engine = Engine(settings.engine, KnobSet(settings.config.knob_values()), timer=time.perf_counter_ns)
+        roster = Roster()
+        predictor = serving_predictor(settings.config.predictor, roster)
+        engine = Engine(settings.engine, KnobSet(settings.config.knob_values()), predictor, timer=time.perf_counter_ns)
+        roster.bind(engine.manager.state.agent_names)
         stream = _stream(settings, engine, url)
         try:
             return asyncio.run(_serve(settings, engine, stream, listener, lambda: ready(_ready(url, stream))))
