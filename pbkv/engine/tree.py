@@ -110,25 +110,31 @@ class RadixTree(Leaves):
                 if self._counts and total > counted:
                     self._hit(node)
                 return node
-            child.last_access_time = self.clock
-            self.clock += 1.0
-            end = offset + len(child.key)
-            if end > total or child.key != pages[offset:end]:
-                child = self._split(child, _common(child.key, pages, offset, total))
-                end = offset + len(child.key)
-            if child.on_device:
-                self.device.give_back(max(0, end - max(known, offset)))
-            else:
-                self._adopt(child)
-                self._update_leaf(child)
-                self._update_leaf(child.parent)
-                self._restored(child)
+            child = self._pass_through(child, pages, offset, known)
+            offset += len(child.key)
             if lock:
                 self.lock(child, node)
-            if self._counts and end > counted:
+            if self._counts and offset > counted:
                 self._hit(child)
-            node, offset = child, end
+            node = child
         return node
+
+    def _pass_through(self, child: Node, pages: tuple[int, ...], offset: int, known: int) -> Node:
+        """The part of `child` that an insertion shares: accessed, on the device, and its pages behind `known` given back or adopted."""
+        child.last_access_time = self.clock
+        self.clock += 1.0
+        end = offset + len(child.key)
+        if child.key != pages[offset:end]:
+            child = self._split(child, _common(child.key, pages, offset, len(pages)))
+            end = offset + len(child.key)
+        if child.on_device:
+            self.device.give_back(max(0, end - max(known, offset)))
+        else:
+            self._adopt(child)
+            self._update_leaf(child)
+            self._update_leaf(child.parent)
+            self._restored(child)
+        return child
 
     def _hit_above(self, node: Node) -> None:
         """A call's first insertion counts a hit on the path it found, too; for the host tier."""
