@@ -82,12 +82,32 @@ class Common:
         self.cooling, self.doubts = np.ascontiguousarray(1 / temperatures.T, np.float32), np.ascontiguousarray(doubts.T, np.float32)
 
 
+class Scratch:
+    """Arrays that are written anew at each pass. Large temporaries would be mapped and unmapped by the allocator each time, which costs
+    more than the arithmetic; nothing that leaves a pass may lie here. For one thread.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Floats] = {}
+
+    def array(self, name: str, shape: tuple[int, ...]) -> Floats:
+        """One array per name, of the shape asked for last."""
+        kept = self._kept.get(name)
+        if kept is None or kept.shape != shape:
+            kept = self._kept[name] = np.empty(shape, np.float32)
+        return kept
+
+    def take(self, name: str, table: Floats, index: Ints) -> Floats:
+        """Rows of a table; every index must be within it."""
+        return table.take(index, 0, out=self.array(name, (*index.shape, *table.shape[1:])), mode="clip")
+
+
 class Tables:
     """What a set of agents makes of the weights. `forward` is the one pass from moments to probabilities."""
 
     def __init__(self, common: Common, names: Sequence[str]) -> None:
         """`names`: agents beside those of the training."""
-        self._common = common
+        self._common, self._scratch = common, Scratch()
         extra = [embed_new(common.weights, name) for name in (*names, "")]
         nodes = np.concatenate([common.weights["nodes"], np.stack(extra)]).astype(np.float32)
         self.rows, self.none = len(nodes), len(nodes)
@@ -124,36 +144,41 @@ class Tables:
 
     def forward(self, moments: Encoded) -> tuple[Floats, Floats]:
         """(visits [candidates, K_MAX, B], ends [K_MAX, B]) as in `Prediction`: s^(k) P^(k), s^(k) = prod_{j<k} (1 - P^(j)[END])."""
-        hidden = self._current.take(moments.agents[:, 0], 0)
-        first = moments.run[:, 0]
-        hidden += self._gated.take(moments.agents[:, 0], 0) * self._common.gate.take(first, 0)
-        hidden += self._common.run.take(first, 0)
-        hidden += self._common.count.take(moments.counts, 0)
+        take, first, agents = self._scratch.take, moments.run[:, 0], moments.agents[:, 0]
+        hidden = take("hidden", self._gated, agents)
+        hidden *= take("part", self._common.gate, first)
+        hidden += take("part", self._current, agents)
+        hidden += take("part", self._common.run, first)
+        hidden += take("part", self._common.count, moments.counts)
         hidden += moments.said
         hidden += self._attend(moments) @ self._common.history
         np.maximum(hidden, 0, out=hidden)
         return self._probabilities(self._logits(hidden.T, moments), self._common.doubts.take(moments.reply, 1))
 
     def _attend(self, moments: Encoded) -> Floats:
-        current = moments.agents[:, :1]
-        weights = self._by_agent.take(moments.agents + current * (self.rows + 1), 0)
-        weights += self._by_run.take(moments.run + current * (LENGTHS * TURNS), 0)
-        weights += self._by_place.take(current[:, 0], 0)
+        take, current = self._scratch.take, moments.agents[:, :1]
+        weights = take("weights", self._by_agent, moments.agents + current * (self.rows + 1))
+        weights += take("weight", self._by_run, moments.run + current * (LENGTHS * TURNS))
+        weights += take("weight", self._by_place, current[:, 0])
         # Run 0 is always there: relative to its logit the sum is at least 1, and the ceiling keeps it finite.
         weights -= weights[:, :1].copy()
         np.minimum(weights, 80, out=weights)
         np.exp(weights, out=weights)
         weights /= np.einsum("brh->bh", weights)[:, None]  # five times as fast as sum over a middle axis
-        values = self._value_agent.take(moments.agents, 0)
-        values += self._common.value_run.take(moments.run, 0)
+        values = take("values", self._value_agent, moments.agents)
+        values += take("value", self._common.value_run, moments.run)
         values += self._common.weights["value_place.weight"]
         split = values.reshape(len(values), RUNS, HEADS, -1).transpose(0, 2, 1, 3)
         return (weights.transpose(0, 2, 1)[:, :, None] @ split).reshape(len(values), -1)
 
     def _logits(self, hidden: Floats, moments: Encoded) -> Floats:
         size = hidden.shape[1]
-        logits = (self._out @ hidden + self._out_bias).reshape(self.candidates + 1, K_MAX, size)
-        placed = (self._common.placed @ hidden + self._common.placed_bias).reshape(K_MAX, (RUNS + 1) * size)
+        logits = self._out @ hidden
+        logits += self._out_bias
+        logits = logits.reshape(self.candidates + 1, K_MAX, size)
+        placed = np.matmul(self._common.placed, hidden, out=self._scratch.array("placed", (len(self._common.placed), size)))
+        placed += self._common.placed_bias
+        placed = placed.reshape(K_MAX, (RUNS + 1) * size)
         column = np.arange(size, dtype=np.int64)
         places: Ints = np.full((self.rows + 1, size), RUNS)
         for place in range(RUNS - 1, -1, -1):
@@ -168,11 +193,11 @@ class Tables:
     def _probabilities(logits: Floats, doubts: Floats) -> tuple[Floats, Floats]:
         logits -= logits.max(0)
         np.exp(logits, out=logits)
-        logits *= (1 - doubts) / logits.sum(0)
-        logits += doubts / len(logits)
-        survival = np.ones_like(logits[-1])
-        np.cumprod(1 - logits[-1, :-1], 0, out=survival[1:])  # row 0 stays 1: s^(1)
-        logits *= survival
+        scale, least = (1 - doubts) / logits.sum(0), doubts / len(logits)
+        survival = np.ones_like(scale)
+        np.cumprod(1 - (logits[-1, :-1] * scale[:-1] + least[:-1]), 0, out=survival[1:])  # row 0 stays 1: s^(1)
+        logits *= scale * survival
+        logits += least * survival
         return logits[:-1], logits[-1]
 
 
