@@ -64,7 +64,7 @@ class Engine:
         )
         self.copies.tree = self.tree
         self.scheduler = Scheduler(self.tree, settings)
-        self._room = LoadRoom(self.tree, self.scheduler, self.copies)
+        self._room = LoadRoom(self.tree, self.scheduler)
 
     def report_to(self, writer: EventWriter) -> None:
         """Report through `writer`, which must take its clocks from this engine for a log that is the same every time."""

@@ -1,14 +1,11 @@
 """What the cache manager and its prefetch planner ask of the engine: where a node is, and what a load would take."""
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from pbkv.engine.node import DEVICE_LEAF, Node
 from pbkv.engine.scheduler import Scheduler
 from pbkv.engine.tiers import LOAD_BACK_TOKENS, TwoTierTree
 from pbkv.record import NodeRecord
-
-if TYPE_CHECKING:
-    from pbkv.engine.copies import LinkCopies
 
 #: Decode tokens a running call is given room for before prefetch may take the rest.
 GROWTH_TOKENS = 64
@@ -41,8 +38,8 @@ class NodeView:
 class LoadRoom:
     """pbkv.prefetch.planner.Room: prefetch loads like a call would, only without one."""
 
-    def __init__(self, tree: TwoTierTree, scheduler: Scheduler, copies: "LinkCopies") -> None:
-        self._tree, self._scheduler, self._copies = tree, scheduler, copies
+    def __init__(self, tree: TwoTierTree, scheduler: Scheduler) -> None:
+        self._tree, self._scheduler = tree, scheduler
         self._headroom = 0
 
     def open(self) -> None:
