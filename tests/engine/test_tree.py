@@ -266,6 +266,22 @@ def test_write_back_gives_up_second_copies_before_only_ones() -> None:
     assert shape(tree) == {((1, 2), "d"), ((5, 6), "h"), ((8, 9), "h")}
 
 
+def test_both_parts_of_a_split_second_copy_are_given_up() -> None:
+    tree = make_tree(80, 60, 10, "write_back")
+    both = put(tree, 1, 2, 3, 4)
+    tree.evict(4)
+    put(tree, 5, 6)
+    tree.evict(2)
+    tree.load_back(both)
+    settle(tree)
+    tree.match((1, 2, 0), 3)
+    put(tree, 11, 12, 13, 14)
+    tree.match((1, 2, 3, 4), 4)
+    tree.evict(4)
+    check_tree(tree)
+    assert shape(tree) == {((1, 2), "d"), ((1, 2, 3, 4), "d"), ((5, 6), "h"), ((11, 12, 13, 14), "h")}
+
+
 # ---- accounts --------------------------------------------------------------------------------------------------------------
 
 
