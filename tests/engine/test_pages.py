@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pbkv.engine.pages import PageNamer
 from pbkv.workloads.tokens import Segment
 
-SEGMENTS = st.builds(Segment, st.integers(1, 3), st.integers(0, 9))
+SEGMENTS = st.builds(Segment, st.integers(1, 3), st.sampled_from([0, 3, 3, 8]))  # few kinds, so that prompts often agree for a while
 PROMPTS = st.lists(st.tuples(st.lists(SEGMENTS, max_size=5), SEGMENTS), min_size=1, max_size=12)
 
 
@@ -54,6 +54,16 @@ def test_the_output_of_a_call_is_found_again_in_the_next_prompt() -> None:
     _, later, _ = namer.call((system, question, answer, Segment(4, 20)), Segment(5, 9))
     assert len(more) == 3
     assert later[: len(ids) + len(more)] == ids + more
+
+
+def test_a_shorter_and_a_longer_segment_of_one_key_agree_as_far_as_the_shorter_goes() -> None:
+    namer = PageNamer(4)
+    start, other = Segment(1, 8), Segment(9, 1)
+    long = namer.call((start, Segment(2, 20), Segment(3, 4)), other)[1]
+    namer.call((start, Segment(4, 8)), other)  # parts what came after `start`
+    short = namer.call((start, Segment(2, 12), Segment(5, 8)), other)[1]
+    assert short[:5] == long[:5]
+    assert not set(short[5:]) & set(long)
 
 
 def test_what_old_prompts_left_is_dropped_and_what_new_ones_use_is_kept() -> None:

@@ -130,6 +130,23 @@ def test_write_back_is_waited_for() -> None:
     assert made.copies.backup_bytes == 150 * 100
 
 
+def test_decoding_waits_for_a_write_back_it_needs() -> None:
+    made = engine(device_tokens=100, host_tokens=400, write_policy="write_back")
+    serve(made, request(1, 1, 50))
+    made.submit(request(2, 2, 39, 40))
+    (ended,) = made.advance()
+    assert made.copies.backup_bytes == 50 * 100
+    assert ended.ended - ended.first_token == pytest.approx(39 * 0.010 + 50 * 100 / 1e6)
+
+
+def test_hits_are_counted_on_what_was_cached_and_not_on_what_a_call_wrote() -> None:
+    made = engine("lae")
+    serve(made, request(1, 1, 50, 11))
+    serve(made, request(2, 1, 50, 11))
+    hits = {len(node.key): node.record.hits for node in made.tree.walk()}
+    assert sorted(node.record.hits for node in made.tree.walk()) == [0, 0, 1], hits
+
+
 def test_backups_lock_until_the_link_is_through() -> None:
     made = engine(host_tokens=400)
     serve(made, request(1, 1, 100))
