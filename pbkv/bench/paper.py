@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from pbkv.bench.cell import Cell
 from pbkv.bench.experiment import Experiment, Point
-from pbkv.bench.regimes import Regime, finance, generated, hover, recorded, swe
+from pbkv.bench.regimes import Regime, decoding, finance, generated, hover, recorded, swe
 from pbkv.workloads.layouts import LAYOUTS
 
 NOISE = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
@@ -29,13 +29,10 @@ class Contender:
         return name + "".join(f" -{part}" for part in self.parts)
 
     def of(self, cell: Cell) -> Cell:
-        """The cell run by this contender, at the horizon of its policy."""
-        k = FIRST_USE_K if self.policy == "first_use" else cell.k
-        return replace(cell, policy=self.policy, predictor=self.predictor or "markov", parts=self.parts, k=k)
+        """The cell run by this contender."""
+        return replace(cell, policy=self.policy, predictor=self.predictor or "markov", parts=self.parts)
 
 
-#: Horizon of first_use. The paper's 3 is the default: a sum of visits over more steps says less. A first passage does not wear off.
-FIRST_USE_K = 8
 BASELINES = (Contender("lru"), Contender("lae"), Contender("clairvoyant"))
 STATIC = (Contender("session_lae"), Contender("kvflow", "bayes"), Contender("kvflow_all", "bayes"))
 
@@ -129,8 +126,7 @@ def _varied(scope: Scope, name: str, values: Sequence[float]) -> tuple[Point, ..
         for value in values:
             cell = regime.sized(share, **{name: value})
             points += [Point(regime.name, c.label, float(value), c.of(cell)) for c in (Contender("lru"), Contender("lae"))]
-            runs = [(c.label, replace(c.of(cell), **{name: value})) for c in (*scored("he", *names), *scored("first_use", *names))]  # type: ignore[arg-type]
-            points += [Point(regime.name, label, float(value), run) for label, run in runs]
+            points += [Point(regime.name, c.label, float(value), c.of(cell)) for c in (*scored("he", *names), *scored("first_use", *names))]
     return tuple(points)
 
 
@@ -160,11 +156,10 @@ def noise(scope: Scope) -> Experiment:
 
 def host(scope: Scope) -> Experiment:
     """A host tier behind a small device tier: policies, host order, and prefetch on top."""
-    regime = hover("private")
+    regime = decoding()
     points: list[Point] = []
-    for share in (0.5,) if scope.quick else (0.35, 0.5, 0.7):
-        cell = regime.sized(0.3)
-        cell = replace(cell, host_tokens=regime.sized(share).device_tokens)
+    for share in (1.0,) if scope.quick else (0.5, 0.7, 1.0):
+        cell = replace(regime.sized(0.3), host_tokens=regime.sized(share).device_tokens)
         he, first = (Contender("he", "bayes").of(cell), Contender("first_use", "bayes").of(cell))
         runs = {
             "lru": Contender("lru").of(cell), "lae": Contender("lae").of(cell),
@@ -179,16 +174,20 @@ def host(scope: Scope) -> Experiment:
 
 
 def prefetch(scope: Scope) -> Experiment:
-    """Conservative against aggressive prefetch under wrong predictions, on a fast link and on a slow one whose directions collide."""
-    regime = hover("private")
+    """Conservative against aggressive prefetch under wrong predictions: where an eviction costs nothing, where it waits for its copy, and
+    on a slower link whose directions share their rate.
+    """
+    regime = decoding()
     points: list[Point] = []
-    base = regime.sized(0.3)
-    base = replace(base, host_tokens=regime.sized(0.5).device_tokens)
-    links = {"25 GB/s": (25e9, 1.0), "4 GB/s, shared by both directions": (4e9, 0.5), "1.5 GB/s, shared by both directions": (1.5e9, 0.5)}
-    for name, (rate, share) in list(links.items())[:: 2 if scope.quick else 1]:
-        for p in (0.0, 0.3) if scope.quick else (0.0, 0.2, 0.3, 0.4):
-            cell = replace(Contender("he", "perfect").of(base), noise=p, link_bytes_per_s=rate, link_share=share)
-            points += [Point(name, mode, p, replace(cell, prefetch=mode)) for mode in ("off", "conservative", "aggressive")]
+    base = replace(regime.sized(0.3), host_tokens=regime.sized(1.0).device_tokens)
+    links = {
+        "write through, 25 GB/s": base, "write back, 25 GB/s": replace(base, write_policy="write_back"),
+        "write back, 12 GB/s shared by both directions": replace(base, write_policy="write_back", link_bytes_per_s=12e9, link_share=0.5),
+    }
+    for name, cell in list(links.items())[:2] if scope.quick else links.items():
+        for p in (0.0, 0.3) if scope.quick else (0.0, 0.2, 0.3, 0.5):
+            run = replace(Contender("he", "perfect").of(cell), noise=p)
+            points += [Point(name, mode, p, replace(run, prefetch=mode)) for mode in ("off", "conservative", "aggressive")]
     return Experiment("prefetch", "Prefetch under wrong predictions", "share of predictions that are wrong", tuple(points), base="off")
 
 

@@ -1,6 +1,8 @@
 """Runs cells, known ones from the cache, the others in worker processes."""
 
 import multiprocessing
+import os
+import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 
@@ -44,7 +46,7 @@ def _work(cells: list[Cell], jobs: int) -> Iterable[tuple[Cell, Result]]:
         yield from ((cell, run_cell(cell)) for cell in cells)
         return
     # Spawned, not forked: a fork would copy threads of numeric libraries in whatever state they are.
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _end_with_parent) as pool:
         rest = iter(cells)
         running: dict[Future[Result], Cell] = {}
         while True:
@@ -56,3 +58,15 @@ def _work(cells: list[Cell], jobs: int) -> Iterable[tuple[Cell, Result]]:
                 return
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             yield from ((running.pop(future), future.result()) for future in done)
+
+
+def _end_with_parent() -> None:
+    """A worker waits for work for ever, also when whoever gives it was killed: it ends then."""
+
+    def watch() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="parent").start()

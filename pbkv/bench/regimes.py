@@ -34,6 +34,14 @@ def hover(layout: str) -> Regime:
     return Regime(f"HoVer, {layout}", cell, _SHARES["hover", layout])
 
 
+def decoding() -> Regime:
+    """HoVer-like with private histories and so little load that most time goes into decoding: prefetch waits for an empty queue."""
+    regime = hover("private")
+    source = replace(regime.cell.source, options=(("output_scale", 1.0), ("delay_scale", 8.0)))
+    cell = replace(regime.cell, source=source, concurrency=48, warm=48, max_running=64)
+    return replace(regime, name="HoVer, private, light load", cell=cell)
+
+
 def swe(layout: str) -> Regime:
     """SWE-bench-like: 24 workflows of up to 60 calls."""
     cell = Cell(Source("swe", layout), workflows=30, warm=12, concurrency=24, max_running=16)  # type: ignore[arg-type]

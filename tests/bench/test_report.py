@@ -125,7 +125,7 @@ def test_regret_is_what_belady_is_ahead() -> None:
 
 def test_prefetch_is_judged_between_20_and_30_percent() -> None:
     made = summary("prefetch", "4 GB/s", (0.0, 0.2, 0.4), conservative=(50.0, 50.0, 50.0), aggressive=(10.0, 45.0, 10.0))
-    assert found("aggressive prefetch", prefetch=made) == [("+8.3 % latency", True)]
+    assert found("aggressive prefetch", prefetch=made) == [("+8.3 % TTFT, +8.3 % latency", True)]
 
 
 def test_tables_show_what_the_experiment_is_about() -> None:

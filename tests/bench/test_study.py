@@ -2,6 +2,10 @@
 
 import io
 import json
+import os
+import select
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -121,6 +125,23 @@ def test_an_interrupted_run_keeps_what_it_has(tmp_path: Path, monkeypatch: pytes
 def test_processes_and_one_process_give_the_same(tmp_path: Path) -> None:
     cells = [small(policy=policy, predictor="markov", workflows=4, warm=2, concurrency=4) for policy in ("lru", "he", "first_use")]
     assert run_cells(cells, CellCache(tmp_path / "a"), 2) == run_cells(cells, CellCache(tmp_path / "b"), 1)
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    cells = f"--cells {tmp_path}/cells -o {tmp_path}".split()
+    line = [sys.executable, "-m", "console.main", "bench", "paper", "--quick", "--only", "noise", "--jobs", "2", *cells]
+    parent = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert parent.stderr is not None
+    assert "left" in parent.stderr.readline(), "the first run is done, so the workers are there"
+    children = [int(pid) for pid in Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()]
+    assert len(children) >= 2
+    ends = [os.pidfd_open(pid) for pid in children]
+    parent.kill()
+    parent.wait()
+    parent.stderr.close()
+    for end in ends:
+        assert select.select([end], [], [], 60)[0], "a worker goes on without its parent"
+        os.close(end)
 
 
 def test_cells_of_one_workflow_set_follow_each_other() -> None:
