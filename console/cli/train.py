@@ -27,7 +27,7 @@ Kind = Annotated[str, typer.Option("--predictor", metavar="|".join(KINDS), help=
 Order = Annotated[int, typer.Option(metavar="N", help="Agents that markov looks back.")]
 Epochs = Annotated[int, typer.Option(metavar="N", help="Most passes over the data; fewer when the validation loss stops falling.")]
 Seed = Annotated[int, typer.Option(metavar="N", help="Decides the split of the runs and all randomness of training.")]
-Threads = Annotated[int, typer.Option(metavar="N", help="CPU threads.")]
+Threads = Annotated[int, typer.Option(metavar="N", help="CPU threads; only with 1 are two trainings equal to the bit.")]
 
 
 def train(

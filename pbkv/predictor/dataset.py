@@ -16,8 +16,8 @@ from pbkv.workloads.tokens import TokenWorkload
 
 #: Calls of a path that a moment keeps, as in the cache.
 MAX_PATH = 256
-#: Calls in all that are read.
-MAX_CALLS = 5_000_000
+#: Calls of one trace that are read: their rows lie in memory, about 3 KB a call while they are made.
+MAX_CALLS = 500_000
 
 
 @dataclass(frozen=True)

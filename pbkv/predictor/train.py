@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pbkv.errors import PbkvError
+from pbkv.errors import PbkvError, UsageError
 from pbkv.predictor import calibration
 from pbkv.predictor.callgraph import CallGraph, estimate
 from pbkv.predictor.dataset import Rows, Trace, digest, roster, rows, text_dim
@@ -19,6 +19,7 @@ from pbkv.predictor.features import NAME_DIM, Floats
 from pbkv.predictor.graphsage import GraphSage
 from pbkv.predictor.network import HIDE_EDGES, HIDE_TEXT, Batch, Network, Widths
 from pbkv.predictor.rgcn import Rgcn
+from pbkv.predictor.serving import MAX_ROWS
 
 BACKBONES: dict[str, Callable[[int], GraphSage | Rgcn]] = {"graphsage": GraphSage, "rgcn": Rgcn}
 #: Steps that early stopping looks at: those that the knob k uses unless it is turned far up.
@@ -43,18 +44,22 @@ class Recipe:
 
 
 def use_threads(count: int) -> None:
-    """CPU threads of this process for training. The same number gives the same weights."""
+    """CPU threads of this process for training. Only with one does the same seed give the same weights to the bit."""
     torch.set_num_threads(count)
 
 
 class Trainer:
-    """One training. `state()` and `restore()` hold everything that the next epoch depends on; each epoch seeds its own randomness, so a
+    """One training. Raises UsageError for more agents than can be served.
+
+    `state()` and `restore()` hold everything that the next epoch depends on; each epoch seeds its own randomness, so a
     training that was stopped and restored ends bit for bit like one that was not.
     """
 
     def __init__(self, train: Sequence[Trace], validation: Sequence[Trace], recipe: Recipe) -> None:
-        torch.manual_seed(recipe.seed)
         self.recipe, self.names = recipe, roster([*train, *validation])
+        if len(self.names) >= MAX_ROWS:
+            raise UsageError(f"traces name {len(self.names)} agents: expected fewer than {MAX_ROWS}, or none could be served")
+        torch.manual_seed(recipe.seed)
         self.graph = _graph(train, self.names)
         self.data = digest([*train, *validation])
         self._nodes, self._edges = torch.as_tensor(self.graph.nodes()), torch.as_tensor(self.graph.edges())

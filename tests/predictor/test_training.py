@@ -5,17 +5,22 @@ import math
 import numpy as np
 import pytest
 
-from pbkv.errors import PbkvError
+from pbkv.errors import PbkvError, UsageError
 from pbkv.predictor import calibration, resume
-from pbkv.predictor.dataset import from_workload
+from pbkv.predictor.dataset import Trace, from_workload
 from pbkv.predictor.evaluate import evaluate
 from pbkv.predictor.names import Roster
-from pbkv.predictor.train import Recipe, Trainer
+from pbkv.predictor.train import Recipe, Trainer, use_threads
 from pbkv.workloads.swe_like import SweLike
 from tests.predictor.conftest import runs
 from tests.predictor.test_learned import serve
 
 SMALL = Recipe(epochs=3, batch=256)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> None:
+    use_threads(1)
 
 
 def make(recipe: Recipe = SMALL, seed: int = 0, *, texts: int = 0) -> Trainer:
@@ -103,6 +108,11 @@ def test_about_350_thousand_numbers_at_the_width_of_a_served_model() -> None:
     trainer = make(texts=5120)
     assert trainer.network.project.weight.numel() == 327_680
     assert 327_680 < trainer.parameters < 385_000
+
+
+def test_more_agents_than_can_be_served_are_refused_before_the_work() -> None:
+    with pytest.raises(UsageError, match="name 604 agents: expected fewer than 512"):
+        Trainer([Trace("w", tuple(f"a{n}" for n in range(600)))], runs(2), SMALL)
 
 
 def test_agents_of_the_validation_runs_alone_are_no_obstacle() -> None:
