@@ -11,6 +11,7 @@ from pbkv.events.schema import BY_NAME, Kind
 from pbkv.events.wire import FLAG_NAMES, Header, Message
 
 _TIME = pa.timestamp("us")
+_SRC = pa.uint16()
 
 
 @dataclass
@@ -32,8 +33,11 @@ class _Part:
     table: np.ndarray
 
 
-def build(items: Sequence[Item], src_of: Callable[[Key], int], known: Callable[[int, int], bool], now_us: int) -> Batch:
-    """Arrow tables of `items`. `src_of` numbers streams; `known(src, id)` tells names that are already stored."""
+def build(
+    items: Sequence[Item], src_of: Callable[[Key], int], known: Callable[[int, int], bool], now_us: int, src_type: pa.DataType = _SRC
+) -> Batch:
+    """Arrow tables of `items`. `src_of` numbers streams; `known(src, id)` tells names that are already stored;
+    `src_type` is the Arrow type of stream numbers."""
     batch = Batch()
     parts: dict[str, list[_Part]] = {}
     for item in items:
@@ -43,10 +47,10 @@ def build(items: Sequence[Item], src_of: Callable[[Key], int], known: Callable[[
         else:
             _split(item, batch, parts, src_of)
     for kind, of_kind in parts.items():
-        rows = _name_rows(of_kind, known, batch) if kind == "name" else _kind_rows(BY_NAME[kind], of_kind)
+        rows = _name_rows(of_kind, known, batch, src_type) if kind == "name" else _kind_rows(BY_NAME[kind], of_kind, src_type)
         if rows.num_rows:
             batch.tables[kind], batch.rows[kind] = rows, rows.num_rows
-    _bookkeeping(batch, [i for i in items if isinstance(i, Loss)], src_of, now_us)
+    _bookkeeping(batch, [i for i in items if isinstance(i, Loss)], src_of, now_us, src_type)
     return batch
 
 
@@ -68,7 +72,7 @@ def _position(parts: list[_Part]) -> dict[str, np.ndarray]:
     """src, seq, sched_step and t (us) of every record of `parts`."""
     counts = [len(p.table) for p in parts]
     columns: dict[str, np.ndarray] = {
-        "src": np.array([p.src for p in parts], np.uint16),
+        "src": np.array([p.src for p in parts], np.int64),
         "seq": np.array([p.header.seq for p in parts], np.uint64),
         "sched_step": np.array([p.header.step for p in parts], np.uint64),
         "t": np.array([p.header.wall_ns // 1000 for p in parts], np.int64),
@@ -76,11 +80,12 @@ def _position(parts: list[_Part]) -> dict[str, np.ndarray]:
     return {name: np.repeat(values, counts) for name, values in columns.items()}
 
 
-def _kind_rows(kind: Kind, parts: list[_Part]) -> pa.Table:
+def _kind_rows(kind: Kind, parts: list[_Part], src_type: pa.DataType) -> pa.Table:
     # As bytes: putting structured arrays together field by field costs more than everything else here.
     records = np.concatenate([p.table.view(np.uint8) for p in parts]).view(kind.dtype)
     at = _position(parts)
-    columns = [pa.array(at["src"]), pa.array(at["seq"]), _column(records, "idx"), pa.array(at["sched_step"]), pa.array(at["t"], _TIME)]
+    columns = [pa.array(at["src"], src_type), pa.array(at["seq"]), _column(records, "idx"), pa.array(at["sched_step"])]
+    columns.append(pa.array(at["t"], _TIME))
     names = ["src", "seq", "idx", "sched_step", "t"]
     for f in kind.fields:
         columns.append(_column(records, f.name))
@@ -95,7 +100,7 @@ def _column(records: np.ndarray, name: str) -> pa.Array:
     return pa.array(values)
 
 
-def _name_rows(parts: list[_Part], known: Callable[[int, int], bool], batch: Batch) -> pa.Table:
+def _name_rows(parts: list[_Part], known: Callable[[int, int], bool], batch: Batch, src_type: pa.DataType) -> pa.Table:
     """Names not stored yet: (src, id) stays unique in raw.name, so a join on it never doubles a row."""
     fresh: list[_Part] = []
     for part in parts:
@@ -107,20 +112,20 @@ def _name_rows(parts: list[_Part], known: Callable[[int, int], bool], batch: Bat
                 keep.append(n)
         if keep:
             fresh.append(_Part(part.src, part.header, part.table[keep]))
-    return _kind_rows(BY_NAME["name"], fresh) if fresh else pa.table({})
+    return _kind_rows(BY_NAME["name"], fresh, src_type) if fresh else pa.table({})
 
 
-def _bookkeeping(batch: Batch, losses: list[Loss], src_of: Callable[[Key], int], now_us: int) -> None:
+def _bookkeeping(batch: Batch, losses: list[Loss], src_of: Callable[[Key], int], now_us: int, src_type: pa.DataType) -> None:
     if batch.done:
         batch.tables["high_water"] = pa.table({
-            "src": pa.array([src_of(k) for k in batch.done], pa.uint16()),
+            "src": pa.array([src_of(k) for k in batch.done], src_type),
             "seq": pa.array(list(batch.done.values()), pa.uint64()),
             "t": pa.array([now_us] * len(batch.done), _TIME),
             "records": pa.array([batch.records.get(k, 0) for k in batch.done], pa.uint64()),
         })
     if losses:
         batch.tables["loss"] = pa.table({
-            "src": pa.array([src_of(loss.key) for loss in losses], pa.uint16()),
+            "src": pa.array([src_of(loss.key) for loss in losses], src_type),
             "first_seq": pa.array([loss.first for loss in losses], pa.uint64()),
             "last_seq": pa.array([loss.last for loss in losses], pa.uint64()),
             "messages": pa.array([loss.last - loss.first + 1 for loss in losses], pa.uint64()),

@@ -13,10 +13,6 @@ from collector.store import Store
 from collector.stream import Item, Key, Loss, key_of
 from pbkv.errors import PbkvError
 
-#: Longest time from taking an item to its commit, when the store keeps up, seconds.
-COMMIT_S = 0.15
-#: Bytes of messages in one transaction.
-BATCH_BYTES = 8 << 20
 _RATE_S = 10.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 #: Attempts to write the last batch while stopping.
@@ -43,7 +39,7 @@ class Ingest:
         self.thread = threading.Thread(target=self._run, name="pbkv-ingest", daemon=True)
 
     def _run(self) -> None:
-        while items := self._pipe.take(BATCH_BYTES, COMMIT_S):
+        while items := self._pipe.take(self._store.batch_bytes, self._store.commit_s):
             if not self._persist(items):
                 self.left += len(items)
                 return

@@ -1,4 +1,4 @@
-"""Reads what lies on this machine: a .duckdb file that no collector has open, or an archive folder."""
+"""Reads what lies on this machine: a .duckdb file that no collector has open, an archive folder, or a lake."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,15 +11,16 @@ from collector.archive import cold_tables
 from collector.catalog import Sources, install
 from collector.database import Database, lock, memory
 from collector.guard import Guard
+from collector.lake import Lake
 from collector.macros import MACROS
 from collector.migrate import versions
 from collector.query import MAX_DEADLINE_S, Watcher, run
 from collector.reader import Closing
 from collector.roller import unrolled
 from collector.segment import load_segments
-from collector.summary import archive_status, file_status
+from collector.summary import archive_status, file_status, lake_status
 from collector.tables import raw_tables
-from pbkv.errors import UsageError
+from pbkv.errors import PbkvError, UsageError
 
 Status = Callable[[duckdb.DuckDBPyConnection], dict[str, Any]]
 
@@ -80,3 +81,14 @@ def open_archive(folder: Path) -> LocalReader:
         db.close()
         raise UsageError(f"archive {str(folder)!r}: cannot be read ({str(error).splitlines()[0]})") from None
     return LocalReader(str(folder), db, lambda cursor: archive_status(cursor, folder, segments), db.close)
+
+
+def open_lake(source: str) -> LocalReader:
+    """A reader of a lake: all servers of a fleet. Raises UsageError, and PbkvError when its catalog does not answer."""
+    lake = Lake(source, data=None, read_only=True)
+    try:
+        install(lake.connection, Sources())
+    except duckdb.Error as error:
+        lake.close()
+        raise PbkvError(f"lake {source!r}: cannot be read ({str(error).splitlines()[0]})") from None
+    return LocalReader(source, lake.connection, lambda cursor: lake_status(cursor, source), lake.close)

@@ -33,11 +33,14 @@ class Tls:
 
 @dataclass(frozen=True)
 class Options:
-    """Everything optional. `metrics`: HOST:PORT of the Prometheus page; "" = none."""
+    """Everything optional. `metrics`: HOST:PORT of the Prometheus page; "" = none. `lake`: write to that lake (postgres:...) instead of a
+    file, with `lake_data` as its folder when it is made."""
 
     retention: Retention = field(default_factory=Retention)
     tls: Tls | None = None
     metrics: str = ""
+    lake: str = ""
+    lake_data: Path | None = None
 
 
 def parse_duration(text: str, what: str) -> float:

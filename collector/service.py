@@ -11,6 +11,7 @@ from typing import Any
 
 from collector.flight import FlightReads
 from collector.ingest import Ingest
+from collector.lake import LakeStore
 from collector.metrics import MetricsPage
 from collector.options import Options
 from collector.pipe import Pipe
@@ -35,7 +36,7 @@ class Collector:
         host, port = parse_listen(listen)
         check_endpoints(connect)
         token = load_or_create(folder)
-        self.store = Store(db, archive=options.retention.archive)
+        self.store = LakeStore(options.lake, options.lake_data) if options.lake else Store(db, archive=options.retention.archive)
         try:
             self._rows_before = self.store.counts()
             self.upkeep = Upkeep(self.store, options.retention)

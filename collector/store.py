@@ -10,19 +10,33 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Protocol
 
 import duckdb
+import pyarrow as pa
 
 from collector.batch import Batch, build
 from collector.catalog import Sources, install, swap
 from collector.database import MEMORY_LIMIT, Database
-from collector.stream import Item, Key
+from collector.stream import Item, Key, Loss, key_of
 from collector.summary import rows_per_kind
 from pbkv.errors import PbkvError
 
 
+class Connected(Protocol):
+    """An open database: cursors come from `connection`."""
+
+    connection: duckdb.DuckDBPyConnection
+
+    def close(self) -> None: ...
+
+
 class Store:
     """An open store. `commit` belongs to one thread; `cursor` may be called from any."""
+
+    #: Arrow type of stream numbers; bytes and seconds of messages in one transaction; seconds between rollups.
+    src_type: pa.DataType = pa.uint16()
+    batch_bytes, commit_s, roll_s = 8 << 20, 0.15, 2.0
 
     def __init__(self, path: Path, *, memory_limit: str = MEMORY_LIMIT, archive: Path | None = None) -> None:
         """Open or create `path`; segments of it are in the folder `archive`.
@@ -37,7 +51,7 @@ class Store:
         self._open()
 
     def _open(self) -> None:
-        self._database = Database(self.path, read_only=False, memory_limit=self._memory_limit, folders=self._folders)
+        self._database = self._connect()
         self._db = self._database.connection
         try:
             install(self._db, self._sources)
@@ -48,6 +62,13 @@ class Store:
         except BaseException:
             self._database.close()
             raise
+
+    def _connect(self) -> Connected:
+        return Database(self.path, read_only=False, memory_limit=self._memory_limit, folders=self._folders)
+
+    def _number(self, key: Key, keys: dict[Key, int]) -> int:
+        """The number of a stream that is not in `keys`."""
+        return len(keys) + 1
 
     def _load(self) -> None:
         """What the file already knows of streams and names."""
@@ -111,12 +132,14 @@ class Store:
         keys = dict(self._keys)
 
         def src_of(key: Key) -> int:
-            return keys.setdefault(key, len(keys) + 1)
+            if key not in keys:
+                keys[key] = self._number(key, keys)
+            return keys[key]
 
         def known(src: int, name_id: int) -> bool:
             return name_id in self._names.get(src, ())
 
-        batch = build(items, src_of, known, time.time_ns() // 1000)
+        batch = build(self._new(items), src_of, known, time.time_ns() // 1000, self.src_type)
         fresh = [(src, key, batch.first_wall[key]) for key, src in keys.items() if key not in self._keys]
         self._transaction(batch, fresh)
         self._keys = keys
@@ -125,6 +148,10 @@ class Store:
             for src, ids in batch.names.items():
                 self._names.setdefault(src, set()).update(ids)
         return batch
+
+    def _new(self, items: Sequence[Item]) -> Sequence[Item]:
+        """Items that are not stored yet. After a transaction whose end was not heard, as when a catalog server dies, all of it may be."""
+        return [i for i in items if not (seq := _last_seq(i)) or seq > self._stored.get(self._keys.get(_key(i), -1), 0)]
 
     def _transaction(self, batch: Batch, fresh: list[tuple[int, Key, int]]) -> None:
         db = self._writer
@@ -158,3 +185,12 @@ class Store:
         """Checkpoint and close; no write-ahead log stays behind."""
         with self._lock:
             self._database.close()
+
+
+def _key(item: Item) -> Key:
+    return item.key if isinstance(item, Loss) else key_of(item.header)
+
+
+def _last_seq(item: Item) -> int:
+    """The message an item brings its stream to; 0 for names, which stand outside the sequence."""
+    return item.last if isinstance(item, Loss) else item.header.seq

@@ -48,3 +48,9 @@ def archive_status(cursor: duckdb.DuckDBPyConnection, folder: Path, segments: Se
     """The same of an archive, and its segments."""
     status = _status(cursor, folder, sum(s.bytes for s in segments))
     return {**status, "segments": len(segments), "schema_version": max(s.schema_version for s in segments)}
+
+
+def lake_status(cursor: duckdb.DuckDBPyConnection, source: str) -> dict[str, Any]:
+    """The same of a lake; its size is that of its Parquet files."""
+    row = cursor.execute("SELECT sum(file_size_bytes) FROM ducklake_table_info('store')").fetchone()
+    return _status(cursor, Path(source), int(row[0]) if row and row[0] else 0)

@@ -13,8 +13,6 @@ from collector.roller import Roller
 from collector.store import Store
 from pbkv.errors import PbkvError
 
-#: Between two rollups, seconds: how far those per second lag.
-ROLL_S = 2.0
 #: Between two rollups per minute, seconds.
 MINUTES_S = 60.0
 #: Write-ahead log above which a checkpoint is made, bytes. A commit waits while one runs, so they are few; a longer log would hold more
@@ -39,7 +37,7 @@ class Upkeep:
 
     def _run(self) -> None:
         minutes = retain = time.monotonic()
-        while not self.stop.wait(ROLL_S):
+        while not self.stop.wait(self._store.roll_s):
             now = time.monotonic()
             if self._try(minutes=now >= minutes, retain=now >= retain):
                 minutes = now + MINUTES_S if now >= minutes else minutes

@@ -12,6 +12,7 @@ import typer
 
 from collector.client import open as open_source
 from collector.flight import leave
+from collector.lake import check_source
 from collector.options import Options, Tls, parse_duration, parse_size
 from collector.retention import Retention
 from collector.service import DEFAULT_LISTEN, parse_listen, parse_pair, run_collector
@@ -36,6 +37,8 @@ ArchiveKeep = Annotated[str | None, typer.Option("--archive-keep", metavar="TIME
 ArchiveBytes = Annotated[str | None, typer.Option("--archive-bytes", metavar="SIZE", help="The oldest go while DIR is larger than this.")]
 TlsFiles = Annotated[str | None, typer.Option("--tls", metavar="CERT,KEY", help="PEM files: serve readers over TLS (grpc+tls://).")]
 Metrics = Annotated[str, typer.Option("--metrics", metavar="HOST:PORT", help="Serve /metrics for Prometheus there.")]
+Lake = Annotated[str | None, typer.Option("--lake", metavar="postgres:...", help="Write to a fleet's lake instead of FILE.")]
+LakeData = Annotated[Path | None, typer.Option("--lake-data", metavar="DIR", help="Shared folder of a new lake's data.")]
 Status = Annotated[bool, typer.Option("--status", help="Show how the collector at --listen does, and exit.")]
 Listen = Annotated[str, typer.Option("--listen", metavar="HOST:PORT", help="Where readers connect; port 0 takes a free one.")]
 
@@ -66,6 +69,8 @@ def collect(
     archive_bytes: ArchiveBytes = None,
     tls: TlsFiles = None,
     metrics: Metrics = "",
+    lake: Lake = None,
+    lake_data: LakeData = None,
     status: Status = False,
     json_: Json = False,
     token_file: TokenFile = None,
@@ -74,8 +79,10 @@ def collect(
     if status:
         _show(listen, read_token(token_file), json_)
         return
-    if db is None:
-        raise UsageError("no database: name the file that events go to with --db FILE")
+    if (db is None) == (lake is None):
+        raise UsageError("no database: name the file that events go to with --db FILE, or a fleet's lake with --lake")
+    if lake is not None and (archive or keep):
+        raise UsageError("--archive and --keep are for a file: a lake is Parquet already, and others write it too")
     if not connect and not server:
         raise UsageError("nothing to collect from: name a server with --server URL, or its endpoints with --connect EVENTS,REPLAY")
     pairs = [parse_pair(text) for text in connect or []]
@@ -87,14 +94,16 @@ def collect(
     )
     if archive is None and (archive_keep or archive_bytes):
         raise UsageError("--archive-keep and --archive-bytes limit an archive: name its folder with --archive DIR")
-    options = Options(limits, _tls(tls), metrics)
+    if lake is not None:
+        limits = Retention(keep_bytes=None)
+    options = Options(limits, _tls(tls), metrics, check_source(lake) if lake else "", lake_data)
     stop = _Stop()
     for url in server or []:
         found = discover(url, read_token(token_file), stop.event)
         pairs += [found] if found else []
     if not stop.event.is_set():
         try:
-            final = run_collector(pairs, db, listen, None, lambda ready: _ready(ready, json_), stop.event, options)
+            final = run_collector(pairs, db or Path(), listen, None, lambda ready: _ready(ready, json_), stop.event, options)
         except PbkvError as error:
             leave(error.exit_code, str(error))
             raise

@@ -120,6 +120,8 @@ def test_ingest_stores_counts_and_times(tmp_path: Path, messages: list[Message])
 class Failing:
     """A store whose first `times` commits fail."""
 
+    batch_bytes, commit_s = Store.batch_bytes, Store.commit_s
+
     def __init__(self, store: Store, times: int) -> None:
         self.store, self.times, self.reopened = store, times, 0
 

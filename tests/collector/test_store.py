@@ -122,11 +122,23 @@ def test_a_name_that_is_not_utf8_is_kept_readable(path: Path):
 def test_extreme_headers_are_stored(path: Path):
     kind = BY_NAME["page"]
     for n, wall in enumerate((-(2**63), 2**63 - 1)):
-        header = Header("é" * 16, 2**64 - 1, 65535, 2**64 - 1 - n, 2**64 - 1, 0, wall, 0, 1)
+        header = Header("é" * 16, 2**64 - 1, 65535, 2**64 - 2 + n, 2**64 - 1, 0, wall, 0, 1)
         store = Store(path)
         store.commit([decode(encode(header, [(kind, 1, kind.struct.pack(0, 2**64 - 1, 0, 0))]))])
         store.close()
     assert rows(path, "SELECT count(*), max(seq) FROM page") == [(2, 2**64 - 1)]
+
+
+def test_messages_that_are_stored_already_are_left_out(path: Path, messages: list[Message]):
+    """After a transaction whose end was not heard the whole batch comes again."""
+    store = Store(path)
+    store.commit(messages[:20])
+    batch = store.commit([Loss(KEY, 3, 9, "not held"), *messages[10:25]])
+    assert batch.rows["batch"] == 5
+    assert store.high_water() == {KEY: 25}
+    assert store.counts()["batch"] == 25
+    store.close()
+    assert rows(path, "SELECT count(*) FROM loss") == [(0,)]
 
 
 def test_reopening_continues_the_same_sources(path: Path, messages: list[Message]):
