@@ -24,6 +24,8 @@ from pbkv.predictor.serving import MAX_ROWS
 BACKBONES: dict[str, Callable[[int], GraphSage | Rgcn]] = {"graphsage": GraphSage, "rgcn": Rgcn}
 #: Steps that early stopping looks at: those that the knob k uses unless it is turned far up.
 JUDGED = 3
+#: Small data are divided into this many batches all the same, of no fewer rows than LEAST_BATCH, or an epoch would be a few steps.
+LEAST_STEPS, LEAST_BATCH = 64, 32
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,8 @@ class Trainer:
         """One pass over the training rows; returns the validation loss (nats per outcome) after it."""
         torch.manual_seed(self.recipe.seed * 100_003 + self.epoch + 1)
         self.model.train()
-        batches = torch.randperm(len(self._train.targets)).split(self.recipe.batch)
+        size = len(self._train.targets)
+        batches = torch.randperm(size).split(max(LEAST_BATCH, min(self.recipe.batch, size // LEAST_STEPS)))
         for n, chosen in enumerate(batches):
             for group in self._optimiser.param_groups:
                 group["lr"] = self._rate(self.epoch + n / len(batches))
