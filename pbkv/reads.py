@@ -4,6 +4,8 @@ The paper's A_w(c) says who HAS accessed a node. A workflow's shared context is 
 not read again by the agent that wrote it. Both follow from the layout of the prompts, which nobody declares but every call shows.
 """
 
+from collections.abc import Iterable
+
 from pbkv.record import Access
 from pbkv.workflow import Workflow
 
@@ -39,6 +41,9 @@ def literal(cell: int) -> bool:
     return cell // 6 % 4 in (WROTE, READ)
 
 
+_LITERAL = tuple(literal(cell) for cell in range(CELLS))
+
+
 class Reads:
     """P(the next call of an agent reads a node), from whole-number counts: equal on all ranks that saw the same calls.
 
@@ -63,9 +68,26 @@ class Reads:
     def probability(self, cell: int, writer: int, reader: int) -> float:
         """That the next call of `reader` reads a node of this case written by `writer`."""
         hits, n = self._cells[cell]
-        shared = (hits + LITERAL_PRIOR * literal(cell)) / (n + LITERAL_PRIOR)
+        shared = (hits + LITERAL_PRIOR * _LITERAL[cell]) / (n + LITERAL_PRIOR)
         pair = self._pairs.get((cell, writer, reader))
         return shared if pair is None else (pair[0] + PAIR_PRIOR * shared) / (pair[1] + PAIR_PRIOR)
+
+    def of(self, workflow: Workflow, access: Access, agents: Iterable[int], newest: int) -> list[float]:
+        """The same for nodes with this history and each of `agents`, as `cell_of` and `probability` say it; scores are made of these."""
+        cells, pairs, called_of, read_of = self._cells, self._pairs, workflow.last_call_of, access.agents
+        creator, first = access.creator, access.first
+        last = _FRESH if newest <= first else _LAST_READ if access.last == newest else _LAST_SKIPPED
+        base = access.kind * 24 + last * 2
+        found: list[float] = []
+        for agent in agents:
+            mine, called = read_of.get(agent, -1), called_of.get(agent, -1)
+            since = NEVER if called < first else SKIPPED if mine != called else WROTE if mine == first else READ
+            cell = base + since * 6 + (agent == creator)
+            hits, n = cells[cell]
+            shared = (hits + LITERAL_PRIOR * _LITERAL[cell]) / (n + LITERAL_PRIOR)
+            pair = pairs.get((cell, creator, agent))
+            found.append(shared if pair is None else (pair[0] + PAIR_PRIOR * shared) / (pair[1] + PAIR_PRIOR))
+        return found
 
 
 def _count(counts: list[int], read: int, skipped: int) -> None:

@@ -5,11 +5,13 @@ the next step and again later is not worth twice as much: it need only be there 
 (`pbkv.reads`), which also lets nodes that calls go around fall behind; and the paths of queued calls, certain to be read, last of all.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import mul
 from typing import cast
 
 from pbkv.eviction.base import Key, Policy
-from pbkv.reads import Reads, cell_of
+from pbkv.reads import Reads
 from pbkv.record import SCORE_ONE, Access, NodeRecord
 from pbkv.workflow import Workflow
 
@@ -70,26 +72,26 @@ class FirstUse(Policy):
         plan = cast("Plan | None", workflow.plan)
         if plan is None:
             return 0, 0
-        reads = self._readers(workflow, access, plan.agents)
+        # Rows go over the plan's agents, which come first; the others matter beyond the horizon alone.
+        agents = plan.agents
+        others = [agent for agent in access.agents if agent not in agents]
+        reads = self._readers(workflow, access, (*agents, *others) if others else agents)
         total, alive, following = 0.0, 1.0, -1.0
         for weight, row in zip(plan.weights, plan.rows, strict=True):
-            q = 0.0
-            for p, r in zip(row, reads, strict=True):
-                q += p * r
+            q = sum(map(mul, row, reads))
             if following < 0.0:
                 following = q
             total += weight * alive * q
             if self._first_passage:
                 alive *= max(0.0, 1.0 - q)
         if plan.beyond and alive > 0.0:
-            total += plan.beyond * alive * max((*reads, *self._readers(workflow, access, tuple(access.agents))))
+            total += plan.beyond * alive * max(reads)
         return round(total * SCORE_ONE), round(following * SCORE_ONE)
 
-    def _readers(self, workflow: Workflow, access: Access, agents: tuple[int, ...]) -> list[float]:
-        if not self._structural_reads:
-            return [1.0 if agent in access.agents else 0.0 for agent in agents]
-        probability, creator, newest = self._reads.probability, access.creator, workflow.calls - 1
-        return [probability(cell_of(workflow, access, agent, newest), creator, agent) for agent in agents]
+    def _readers(self, workflow: Workflow, access: Access, agents: Sequence[int]) -> list[float]:
+        if self._structural_reads:
+            return self._reads.of(workflow, access, agents, workflow.calls - 1)
+        return [1.0 if agent in access.agents else 0.0 for agent in agents]
 
     def is_dead(self, record: NodeRecord) -> bool:
         if record.holds and self._hold:

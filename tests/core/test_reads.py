@@ -97,3 +97,21 @@ def test_pairs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         reads.learn(7, n, n + 1, 1, 0)
     assert len(reads._pairs) == 10
     assert reads.probability(7, 99, 100) > 0.9, "beyond the table the shared estimate still learns"
+
+
+@settings(deadline=None, derandomize=True)
+@given(
+    st.lists(st.tuples(st.integers(0, CELLS - 1), *[st.integers(0, 3)] * 2, *[st.integers(0, 9)] * 2), max_size=80),
+    st.dictionaries(st.integers(0, 3), st.integers(0, 4)), st.dictionaries(st.integers(0, 3), st.integers(0, 4)),
+    st.sampled_from([SHARED, PROMPT, OUTPUT]), st.integers(0, 4), st.integers(0, 4), st.integers(0, 5),
+)
+def test_all_agents_at_once_is_each_of_them(
+    learned: list[tuple[int, int, int, int, int]], called: dict[int, int], read: dict[int, int], kind: int, first: int, last: int,
+    newest: int,
+) -> None:
+    reads, w, access = Reads(), workflow("w"), Access(A, kind, first)
+    for row in learned:
+        reads.learn(*row)
+    w.last_call_of, access.agents, access.last = called, {A: first, **read}, last
+    expected = [reads.probability(cell_of(w, access, agent, newest), A, agent) for agent in range(4)]
+    assert reads.of(w, access, range(4), newest) == expected
