@@ -88,7 +88,8 @@ def summarise(experiment: Experiment, results: Mapping[Cell, Result], seeds: Ite
         spreads = {name: Spread.of(result[name] for result in found) for name in names}
         base = runs.get((panel, experiment.base, x))
         if base is not None:
-            spreads |= {f"{n.split('_')[0]}_gain": Spread.of(b[n] / r[n] for b, r in zip(base, found, strict=True)) for n in _SMALLER}
+            timed = [n for n in _SMALLER if n in names]  # a replay has no times
+            spreads |= {f"{n.split('_')[0]}_gain": Spread.of(b[n] / r[n] for b, r in zip(base, found, strict=True)) for n in timed}
             spreads["hit_gain"] = Spread.of(r["hit"] - b["hit"] for b, r in zip(base, found, strict=True))
         figures[panel, series, x] = spreads
     return Summary(experiment, figures)

@@ -30,12 +30,16 @@ FULL, QUICK = experiments(Scope()), experiments(Scope(quick=True))
 
 
 def tiny(scope: Scope) -> list[Experiment]:
-    """Two experiments of three cells each, of which two are the same."""
+    """Two experiments of the same cells, and one that replays."""
     del scope
     contenders = [Contender("lru"), Contender("lae"), Contender("he", "bayes")]
     points = tuple(Point("HoVer, private", c.label, 0.5, c.of(small())) for c in contenders)
-    more = tuple(Point("HoVer, private", c.label, 3.0, c.of(small(k=k))) for c in contenders[:2] for k in (3,))
-    return [Experiment("pressure", "Pressure", "share", points), Experiment("horizon", "Horizon", "K", (*more, replace(points[2], x=3.0)))]
+    more = tuple(replace(point, x=3.0) for point in points)
+    replayed = tuple(Point("HoVer, private", c.label, 0.5, c.of(small(replay=True))) for c in (*contenders, Contender("belady")))
+    return [
+        Experiment("pressure", "Pressure", "share", points), Experiment("horizon", "Horizon", "K", more),
+        Experiment("regret", "Regret", "share", replayed),
+    ]
 
 
 def test_names_are_unique_and_the_quick_version_is_a_part() -> None:
