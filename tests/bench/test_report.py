@@ -82,6 +82,12 @@ def test_gains_of_the_paper_are_looked_for_along_the_curves() -> None:
     assert found("hit rate of he over LRU", pressure=made) == [(f"{ratio:.2f}x", True)]
     assert found("hit rate of LAE over LRU", pressure=made) == [(f"{20.5 / 10.5:.2f}x", True)]
     assert found("heavy pressure", pressure=made)[0][0].startswith("lru 10, lae 20, he bayes 40")
+    assert found("nearest to the paper's", pressure=made) == [("lru 10, lae 20, he bayes 40", None)]
+
+
+def test_a_gain_counts_with_whichever_predictor_has_it() -> None:
+    made = summary("pressure", "HoVer, shared", (1.0,), lru=(10.0,), he__markov=(60.0,), he__bayes=(20.0,))
+    assert found("hit rate of he over LRU", pressure=made) == [(f"{60.5 / 10.5:.2f}x", True)]
 
 
 def test_first_use_is_judged_by_its_worst_place() -> None:
