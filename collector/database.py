@@ -5,7 +5,7 @@ SQL reads a file, an archive, both together or a lake, and a reader's connection
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,12 @@ _writing_lock = threading.Lock()
 class Database:
     """An open store: `connection` is the root of all cursors. `close` checkpoints."""
 
-    def __init__(self, path: Path, *, read_only: bool, memory_limit: str = MEMORY_LIMIT, folders: Sequence[Path] = ()) -> None:
-        """Open `path`, made or brought up to date unless `read_only`; `folders` may be read, and written unless `read_only`.
+    def __init__(
+        self, path: Path, *, read_only: bool, memory_limit: str = MEMORY_LIMIT, folders: Sequence[Path] = (),
+        before_lock: Callable[[duckdb.DuckDBPyConnection], None] | None = None,
+    ) -> None:
+        """Open `path`, made or brought up to date unless `read_only`; `folders` may be read, and written unless `read_only`. `before_lock`
+        may load and configure what cannot be afterwards.
 
         Raises UsageError with one sentence when it is no store, is locked, is of a newer release or cannot be opened.
         """
@@ -47,7 +51,7 @@ class Database:
         try:
             if not read_only:
                 _make(path, memory_limit)
-            self.connection = _attached(path, read_only, memory_limit, folders)
+            self.connection = _attached(path, read_only, memory_limit, folders, before_lock)
         except BaseException:
             self._release()
             raise
@@ -97,7 +101,9 @@ def _make(path: Path, memory_limit: str) -> None:
         db.close()
 
 
-def _attached(path: Path, read_only: bool, memory_limit: str, folders: Sequence[Path]) -> duckdb.DuckDBPyConnection:
+def _attached(
+    path: Path, read_only: bool, memory_limit: str, folders: Sequence[Path], before_lock: Callable[[duckdb.DuckDBPyConnection], None] | None
+) -> duckdb.DuckDBPyConnection:
     # A writer runs every statement on the thread that asks for it: with a pool of its own DuckDB needs twice the processor time for the
     # same inserts, and a query could take both cores from them.
     db = memory(memory_limit, {} if read_only else {"threads": 1})
@@ -107,6 +113,8 @@ def _attached(path: Path, read_only: bool, memory_limit: str, folders: Sequence[
         except duckdb.Error as error:
             raise UsageError(explain(path, str(error))) from None
         versions(db, path, "store.main")
+        if before_lock is not None:
+            before_lock(db)
         lock(db, folders)
     except BaseException:
         db.close()

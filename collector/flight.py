@@ -8,7 +8,6 @@ import ctypes
 import hmac
 import json
 import os
-import socket
 import sys
 import threading
 import time
@@ -18,6 +17,7 @@ from typing import Any, cast
 import pyarrow as pa
 from pyarrow import flight
 
+from collector.address import taken
 from collector.guard import MAX_SQL, Guard
 from collector.macros import MACROS
 from collector.places import Places
@@ -64,7 +64,8 @@ class FlightReads(flight.FlightServerBase):
         *, tls: tuple[bytes, bytes] | None = None, max_rows: int = MAX_ROWS, max_bytes: int = MAX_BYTES, max_queries: int = MAX_QUERIES,
     ) -> None:
         """Bind. `tls`: certificate chain and key, PEM. Raises UsageError that names the address when it cannot be had."""
-        _probe(host, port)
+        if reason := taken(host, port):
+            raise UsageError(_bind_error(host, port, reason))
         try:
             scheme, certificates = ("grpc+tls", [tls]) if tls else ("grpc", None)
             super().__init__(f"{scheme}://{host}:{port}", middleware={"token": _TokenCheck(token)}, tls_certificates=certificates)
@@ -140,17 +141,6 @@ def leave(code: int, last_words: str = "") -> int:
         sys.stderr.flush()
         os._exit(code)
     return code
-
-
-def _probe(host: str, port: int) -> None:
-    """Find a taken port before gRPC does, which would write its own report to standard error."""
-    try:
-        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, proto) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-    except OSError as error:
-        raise UsageError(_bind_error(host, port, (error.strerror or str(error)).lower())) from None
 
 
 def _bind_error(host: str, port: int, reason: str) -> str:

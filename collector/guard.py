@@ -30,7 +30,7 @@ REFUSED_SCALARS = frozenset({
     "repeat", "lpad", "rpad", "format", "printf", "bitstring", "list_resize", "array_resize", "list_reduce", "array_reduce", "reduce",
 })
 #: Table functions that are scalars too, and then make a list of any length.
-_REFUSED_AS_SCALARS = frozenset({"range", "generate_series"})
+REFUSED_AS_SCALARS = frozenset({"range", "generate_series"})
 
 
 class Guard:
@@ -64,7 +64,7 @@ class Guard:
     def _check_function(self, place: str, name: str) -> None:
         if place == "table" and name not in self._tables:
             raise UsageError(f"table function {name}: not allowed in a query; allowed are {', '.join(sorted(self._tables))}")
-        if place == "scalar" and name in _REFUSED_AS_SCALARS:
+        if place == "scalar" and name in REFUSED_AS_SCALARS:
             raise UsageError(f"function {name}: not allowed in a query as a scalar; use it as a table, FROM {name}(...)")
         if name in REFUSED_SCALARS:
             raise UsageError(

@@ -41,6 +41,11 @@ class Options:
     metrics: str = ""
     lake: str = ""
     lake_data: Path | None = None
+    #: HOST:PORT of DuckDB's own protocol, "" = not served, and how long a query over it may run, seconds.
+    quack: str = ""
+    quack_query_s: float = 30.0
+    #: The process has a supervisor that starts it again: it may end itself when a query is out of bounds.
+    supervised: bool = False
 
 
 def parse_duration(text: str, what: str) -> float:

@@ -15,10 +15,12 @@ from collector.lake import LakeStore
 from collector.metrics import MetricsPage
 from collector.options import Options
 from collector.pipe import Pipe
+from collector.quack import Quack
 from collector.store import Store
 from collector.subscriber import Subscriber
 from collector.token import load_or_create, state_dir
 from collector.upkeep import Upkeep
+from collector.watchdog import Watchdog
 from pbkv.errors import PbkvError, UsageError
 from pbkv.events.schema import DIGEST, SCHEMA_VERSION
 
@@ -36,7 +38,12 @@ class Collector:
         host, port = parse_listen(listen)
         check_endpoints(connect)
         token = load_or_create(folder)
-        self.store = LakeStore(options.lake, options.lake_data) if options.lake else Store(db, archive=options.retention.archive)
+        quack = Quack(*parse_listen(options.quack), token) if options.quack else None
+        if options.lake:
+            self.store = LakeStore(options.lake, options.lake_data)
+        else:
+            self.store = Store(db, archive=options.retention.archive, quack=quack)
+        self.quack = quack.url if quack else None
         try:
             self._rows_before = self.store.counts()
             self.upkeep = Upkeep(self.store, options.retention)
@@ -48,6 +55,7 @@ class Collector:
             self.ingest = Ingest(self.pipe, self.store)
             self.reads = FlightReads(self.store, host, port, token, self.status, tls=tls)
             self.subscriber = self._subscribe(connect, options.metrics)
+            self._watchdog = Watchdog(self.store, options.quack_query_s) if options.supervised else None
         except BaseException:
             self.upkeep.finish()
             self.store.close()
@@ -74,10 +82,10 @@ class Collector:
         self.reads.close()
 
     def about(self) -> dict[str, Any]:
-        """Where it is: {"source", "db", "token_file", "pid", "metrics"}."""
+        """Where it is: {"source", "db", "token_file", "pid", "metrics", "quack"}."""
         return {
             "source": self.source, "db": str(self.store.path), "token_file": str(self.token_file), "pid": os.getpid(),
-            "metrics": self.metrics.url if self.metrics else None,
+            "metrics": self.metrics.url if self.metrics else None, "quack": self.quack,
         }
 
     @property
@@ -87,6 +95,8 @@ class Collector:
 
     def close(self) -> None:
         """Stop reading, store what was read, checkpoint. Raises PbkvError when the last batch could not be written."""
+        if self._watchdog is not None:
+            self._watchdog.close()
         self.subscriber.stop.set()
         self.ingest.stopping.set()
         self.subscriber.thread.join()
@@ -106,6 +116,7 @@ class Collector:
         commits = sorted(self.ingest.commit_ms)
         return {
             "live": True,
+            "pid": os.getpid(),
             "db": str(self.store.path),
             "db_bytes": _size(self.store.path),
             "wal_bytes": _size(Path(f"{self.store.path}.wal")),
@@ -148,7 +159,7 @@ def run_collector(
 ) -> dict[str, Any]:
     """Collect until `stop` is set; returns the final status.
 
-    `connect`: (events, replay) endpoint pairs. `on_ready` gets {"source", "db", "token_file", "pid", "metrics"} once reads are served.
+    `connect`: (events, replay) endpoint pairs. `on_ready` gets `Collector.about()` once reads are served.
     Raises UsageError for bad input, PbkvError when a batch could not be written at the end or a thread died.
     """
     stop = stop or threading.Event()

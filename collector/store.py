@@ -18,6 +18,7 @@ import pyarrow as pa
 from collector.batch import Batch, build
 from collector.catalog import Sources, install, swap
 from collector.database import MEMORY_LIMIT, Database
+from collector.quack import Quack
 from collector.stream import Item, Key, Loss, key_of
 from collector.summary import rows_per_kind
 from pbkv.errors import PbkvError
@@ -38,14 +39,15 @@ class Store:
     src_type: pa.DataType = pa.uint16()
     batch_bytes, commit_s, roll_s = 8 << 20, 0.15, 2.0
 
-    def __init__(self, path: Path, *, memory_limit: str = MEMORY_LIMIT, archive: Path | None = None) -> None:
-        """Open or create `path`; segments of it are in the folder `archive`.
+    def __init__(self, path: Path, *, memory_limit: str = MEMORY_LIMIT, archive: Path | None = None, quack: Quack | None = None) -> None:
+        """Open or create `path`; segments of it are in the folder `archive`. `quack`: serve DuckDB's own protocol too.
 
         Raises UsageError: no DuckDB file, locked, newer or other schema, folder missing; PbkvError: disk full.
         """
         self.path = path
         self._memory_limit = memory_limit
         self._folders = [archive] if archive else []
+        self._quack = quack
         self._sources = Sources()
         self._lock = threading.Lock()
         self._open()
@@ -64,7 +66,8 @@ class Store:
             raise
 
     def _connect(self) -> Connected:
-        return Database(self.path, read_only=False, memory_limit=self._memory_limit, folders=self._folders)
+        serve = self._quack.serve if self._quack else None
+        return Database(self.path, read_only=False, memory_limit=self._memory_limit, folders=self._folders, before_lock=serve)
 
     def _number(self, key: Key, keys: dict[Key, int]) -> int:
         """The number of a stream that is not in `keys`."""

@@ -1,6 +1,7 @@
 """`pbkv collect`: store event streams in DuckDB and serve reads, until interrupted; `--status` asks a running collector how it does."""
 
 import json
+import os
 import signal
 import sys
 import threading
@@ -17,6 +18,7 @@ from collector.options import Options, Tls, parse_duration, parse_size
 from collector.retention import Retention
 from collector.service import DEFAULT_LISTEN, parse_listen, parse_pair, run_collector
 from collector.status import lines
+from collector.watchdog import SUPERVISED, supervise
 from console.cli.options import Json, TokenFile
 from pbkv.control.client import ControlClient, read_token
 from pbkv.errors import PbkvError, Unreachable, UsageError
@@ -37,6 +39,11 @@ ArchiveKeep = Annotated[str | None, typer.Option("--archive-keep", metavar="TIME
 ArchiveBytes = Annotated[str | None, typer.Option("--archive-bytes", metavar="SIZE", help="The oldest go while DIR is larger than this.")]
 TlsFiles = Annotated[str | None, typer.Option("--tls", metavar="CERT,KEY", help="PEM files: serve readers over TLS (grpc+tls://).")]
 Metrics = Annotated[str, typer.Option("--metrics", metavar="HOST:PORT", help="Serve /metrics for Prometheus there.")]
+Quack = Annotated[str, typer.Option("--quack", metavar="HOST:PORT", help="Serve DuckDB's own protocol too, for other DuckDB clients.")]
+QueryLimit = Annotated[str, typer.Option("--quack-limit", metavar="TIME", help="A longer query over it restarts the collector.")]
+Supervised = Annotated[bool, typer.Option(
+    "--supervise", help="Run under a supervisor that starts it again when a query takes all memory; --quack implies it.",
+)]
 Lake = Annotated[str | None, typer.Option("--lake", metavar="postgres:...", help="Write to a fleet's lake instead of FILE.")]
 LakeData = Annotated[Path | None, typer.Option("--lake-data", metavar="DIR", help="Shared folder of a new lake's data.")]
 Status = Annotated[bool, typer.Option("--status", help="Show how the collector at --listen does, and exit.")]
@@ -69,6 +76,9 @@ def collect(
     archive_bytes: ArchiveBytes = None,
     tls: TlsFiles = None,
     metrics: Metrics = "",
+    quack: Quack = "",
+    quack_limit: QueryLimit = "30s",
+    supervised: Supervised = False,
     lake: Lake = None,
     lake_data: LakeData = None,
     status: Status = False,
@@ -87,6 +97,12 @@ def collect(
         raise UsageError("nothing to collect from: name a server with --server URL, or its endpoints with --connect EVENTS,REPLAY")
     pairs = [parse_pair(text) for text in connect or []]
     parse_listen(listen)
+    if quack:
+        parse_listen(quack)
+        if lake is not None:
+            raise UsageError("--quack serves a file: readers of a lake attach the lake itself")
+    if (quack or supervised) and SUPERVISED not in os.environ:
+        raise typer.Exit(supervise([sys.executable, "-m", "console.main", *sys.argv[1:]]))
     limits = Retention(
         archive, parse_duration(keep, "--keep") if keep else None, parse_size(keep_bytes, "--keep-bytes"),
         parse_duration(archive_keep, "--archive-keep") if archive_keep else None,
@@ -96,7 +112,10 @@ def collect(
         raise UsageError("--archive-keep and --archive-bytes limit an archive: name its folder with --archive DIR")
     if lake is not None:
         limits = Retention(keep_bytes=None)
-    options = Options(limits, _tls(tls), metrics, check_source(lake) if lake else "", lake_data)
+    options = Options(
+        limits, _tls(tls), metrics, check_source(lake) if lake else "", lake_data, quack, parse_duration(quack_limit, "--quack-limit"),
+        supervised=SUPERVISED in os.environ,
+    )
     stop = _Stop()
     for url in server or []:
         found = discover(url, read_token(token_file), stop.event)
