@@ -72,7 +72,7 @@ class LakeStore(Store):
     """A `Store` that writes a lake. Larger, rarer transactions: each makes a file per table."""
 
     src_type = pa.int64()
-    batch_bytes, commit_s, roll_s = 32 << 20, 2.0, 30.0
+    batch_bytes, commit_s, roll_s = 32 << 20, 5.0, 30.0
 
     def __init__(self, source: str, data: Path | None, *, memory_limit: str = MEMORY_LIMIT) -> None:
         self._source, self._data = source, data

@@ -27,7 +27,7 @@ IN_ROLLED = "src = $src AND t >= make_timestamp($t0) AND t <= make_timestamp($t1
 #: Ranges above the first are answered from the rollups per second, above the second from those per minute, microseconds.
 _SECONDS_US, _MINUTES_US = 600 * 10**6, 6 * 3600 * 10**6
 #: Events in a range above which it is answered from the rollups too, unless it is shorter than the second, microseconds.
-_MANY, _SHORT_US = 3_000_000, 10 * 10**6
+_MANY, _SHORT_US = 500_000, 10 * 10**6
 #: Start of the time bucket of a row. Buckets start at multiples of their width, so a point stays where it is while time goes on.
 BUCKET = "make_timestamp(epoch_us(t) - epoch_us(t) % $bucket)"
 

@@ -12,7 +12,7 @@ from pbkv.events.schema import EVENT_KINDS, Namespace
 #: How far back state that still holds is looked up: a workflow without a call for longer is not shown as live.
 PAST_S = 900.0
 #: Most events back in which it is looked up.
-MAX_PAST = 4_000_000
+MAX_PAST = 2_000_000
 #: A live stream without an event for this long is stale.
 STALE_S = 5.0
 #: Messages before the high-water mark in which the newest event is looked for; the last of them may be lost or empty.

@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-Source = Annotated[str, typer.Argument(metavar="SOURCE", help="A live collector (grpc://host:port) or a .duckdb file.")]
+Source = Annotated[str, typer.Argument(
+    metavar="SOURCE", help="A live collector (grpc://host:port), a .duckdb file, an archive folder or a lake (postgres:...).",
+)]
 Server = Annotated[str, typer.Option("--server", metavar="URL", help="The server's control URL, for example http://127.0.0.1:30000.")]
 TokenFile = Annotated[str | None, typer.Option("--token-file", metavar="FILE", help="File with the token (or set PBKV_TOKEN).")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]

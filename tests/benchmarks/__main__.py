@@ -3,7 +3,10 @@
 import runpy
 import sys
 
-BENCHMARKS = ("bench_writer", "bench_evict", "bench_predict", "bench_engine", "bench_ingest", "bench_screen")
+BENCHMARKS = (
+    "bench_writer", "bench_evict", "bench_predict", "bench_engine", "bench_ingest", "bench_screen", "bench_store", "bench_lake",
+    "bench_faults",
+)
 
 
 def main() -> None:

@@ -1,4 +1,5 @@
-"""kill -9 of the collector at 200 random moments under load, of the server 20 times, and a replay buffer that is overrun.
+"""kill -9 of the collector at 200 random moments under load, of the server 20 times; a replay buffer that is overrun; 100,000 mutated
+messages.
 
     python -m tests.benchmarks.bench_faults [--quick] [--json]
 
@@ -14,15 +15,17 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tests.support.faults import Books, kill_collector, kill_server, overrun
+from tests.support.fuzz import Fuzzed, fuzz
 
 
-def run(quick: bool) -> dict[str, Books]:
+def run(quick: bool) -> dict[str, Books | Fuzzed]:
     """All parts."""
-    results: dict[str, Books] = {}
+    results: dict[str, Books | Fuzzed] = {}
     for name, part in (
         ("collector killed", lambda folder: kill_collector(folder, 10 if quick else 200)),
         ("server killed", lambda folder: kill_server(folder, 3 if quick else 20)),
         ("replay buffer overrun", overrun),
+        ("mutated messages", lambda folder: fuzz(folder, 3000 if quick else 100_000)),
     ):
         with tempfile.TemporaryDirectory() as folder:
             sys.stderr.write(f"{name} ...\n")
@@ -40,9 +43,8 @@ def main() -> None:
     if args.json:
         sys.stdout.write(json.dumps({name: asdict(books) for name, books in results.items()}) + "\n")
         return
-    for name, b in results.items():
-        text = f"{b.messages:>9,} messages stored once, {b.lost:>6,} recorded as lost, {b.records:>10,} records, {b.epochs} epochs"
-        sys.stdout.write(f"{name:24}{text}, {b.seconds:.0f} s\n")
+    for name, found in results.items():
+        sys.stdout.write(f"{name:24}" + ", ".join(f"{what} {value:,.0f}" for what, value in asdict(found).items()) + "\n")
 
 
 if __name__ == "__main__":

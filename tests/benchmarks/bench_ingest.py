@@ -25,7 +25,6 @@ import numpy as np
 
 from collector import client
 from collector.batch import build
-from collector.ingest import BATCH_BYTES
 from collector.pipe import item_bytes
 from collector.store import Store
 from collector.upkeep import CHECKPOINT_BYTES
@@ -94,10 +93,8 @@ class Sender:
     def send(self, count: int) -> None:
         for _ in range(count):
             self.seq += 1
-            sections = len(MIX)
-            head = bytearray(encode(_header(self.seq, time.time_ns()), []))
-            head[_SECTIONS_AT : _SECTIONS_AT + 2] = sections.to_bytes(2, "little")
-            self.dropped += not self.publisher.offer(self.seq, bytes(head) + self._bodies[self.seq % DISTINCT])
+            head = message_head(_header(self.seq, time.time_ns()))
+            self.dropped += not self.publisher.offer(self.seq, head + self._bodies[self.seq % DISTINCT])
 
 
 def _sections_at() -> int:
@@ -108,6 +105,13 @@ def _sections_at() -> int:
 
 
 _SECTIONS_AT = _sections_at()
+
+
+def message_head(header: Header) -> bytes:
+    """`header` as the first bytes of a message with the sections of `payloads`."""
+    head = bytearray(encode(header, []))
+    head[_SECTIONS_AT : _SECTIONS_AT + 2] = len(MIX).to_bytes(2, "little")
+    return bytes(head)
 
 
 def flat_out(seconds: float, folder: Path) -> dict[str, float]:
@@ -206,7 +210,7 @@ def raw_insert(messages: int, folder: Path) -> float:
 
 
 def _batches(messages: list[Message]) -> list[list[Message]]:
-    per_batch = max(1, BATCH_BYTES // item_bytes(messages[0]))
+    per_batch = max(1, Store.batch_bytes // item_bytes(messages[0]))
     return [messages[n : n + per_batch] for n in range(0, len(messages), per_batch)]
 
 

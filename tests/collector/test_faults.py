@@ -7,6 +7,7 @@ import pytest
 
 from pbkv.events.wire import decode
 from tests.support.faults import audit, kill_collector, kill_server, overrun
+from tests.support.fuzz import fuzz
 from tests.support.stream import fill, record
 
 
@@ -22,6 +23,12 @@ def test_the_server_is_killed(tmp_path: Path):
 
 def test_the_collector_is_away_for_longer_than_the_replay_buffer_reaches(tmp_path: Path):
     assert overrun(tmp_path).lost > 100
+
+
+def test_mutated_messages_stop_nothing_and_are_counted(tmp_path: Path):
+    fuzzed = fuzz(tmp_path, count=3000)
+    assert fuzzed.refused > 1000
+    assert fuzzed.refused + fuzzed.accepted == 3000
 
 
 @pytest.mark.parametrize(
