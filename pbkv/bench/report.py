@@ -1,11 +1,11 @@
-"""An experiment's figures as Markdown: one table per panel, places down, curves across."""
+"""An experiment's figures as Markdown: one table per panel, curves down, places across."""
 
 from collections.abc import Iterable
 
 from pbkv.bench.experiment import Summary
 
 #: What is shown of a run without and with a host tier.
-_PLAIN, _HOSTED = ("hit", "ttft_gain", "latency_gain"), ("hit_device", "hit", "ttft_gain", "latency_gain")
+_PLAIN, _HOSTED = ("hit", "latency_gain"), ("hit_device", "hit", "ttft_gain", "latency_gain")
 LEGEND = {
     "hit": "token hit rate %", "hit_device": "hit rate on the device %", "ttft_gain": "mean TTFT of the base / this",
     "latency_gain": "mean workflow latency of the base / this",
@@ -31,25 +31,29 @@ def columns(summary: Summary) -> tuple[str, ...]:
 
 def markdown(summary: Summary) -> str:
     """All panels of an experiment."""
+    head = f"## {summary.experiment.title}\n\n{about(summary)}\n"
+    return head + "\n" + "\n".join(_panel(summary, panel) for panel in summary.panels)
+
+
+def about(summary: Summary) -> str:
+    """What the cells of an experiment's tables are, and how far workflow sets differ."""
     names = columns(summary)
-    head = f"## {summary.experiment.title}\n\nCells: {' / '.join(LEGEND[n] for n in names)} (base: {summary.experiment.base}); "
-    spread = "means over the workflow sets, +- half the range of the hit rate.\n"
-    return head + spread + "\n" + "\n".join(_panel(summary, panel, names) for panel in summary.panels)
+    what = " / ".join(LEGEND[name] for name in names)
+    base = f" (base: {summary.experiment.base})" if any(name.endswith("gain") for name in names) else ""
+    halves = sorted((f["hit"].high - f["hit"].low) / 2 for f in summary.figures.values())
+    spread = f"half the range of the hit rate over the workflow sets: median {halves[len(halves) // 2]:.1f}, largest {halves[-1]:.1f}"
+    return f"{what}{base}, by {summary.experiment.x_label}; {spread}."
 
 
-def _panel(summary: Summary, panel: str, names: tuple[str, ...]) -> str:
-    series, xs = summary.series(panel), summary.xs(panel)
-    rows = [[f"{x:g}", *(_cell(summary, panel, s, x, names) for s in series)] for x in xs]
-    return f"### {panel}\n\n" + table([summary.experiment.x_label, *series], rows)
+def _panel(summary: Summary, panel: str) -> str:
+    xs = summary.xs(panel)
+    rows = [[series, *(_cell(summary, panel, series, x) for x in xs)] for series in summary.series(panel)]
+    return f"### {panel}\n\n" + table(["", *(f"{x:g}" for x in xs)], rows)
 
 
-def _cell(summary: Summary, panel: str, series: str, x: float, names: tuple[str, ...]) -> str:
-    figures = summary.figures.get((panel, series, x))
-    if figures is None:
-        return ""
-    parts = [shown(figures[n].mean, n) for n in names if n in figures]
-    hit = figures["hit"]
-    return "/".join(parts) + f" +-{(hit.high - hit.low) / 2:.1f}"
+def _cell(summary: Summary, panel: str, series: str, x: float) -> str:
+    figures = summary.figures.get((panel, series, x), {})
+    return " / ".join(shown(figures[name].mean, name) for name in columns(summary) if name in figures)
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

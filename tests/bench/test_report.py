@@ -137,8 +137,9 @@ def test_prefetch_is_judged_between_20_and_30_percent() -> None:
 def test_tables_show_what_the_experiment_is_about() -> None:
     made = summary("pressure", "HoVer, private", (0.2, 0.4), lru=(10.0, 20.0), lae=(30.0, 40.0))
     text = markdown(made)
-    assert "|x|lru|lae|" in text and "|0.2|10.5/1.00/1.00 +-0.5|30.5/" in text
-    assert columns(made) == ("hit", "ttft_gain", "latency_gain")
+    assert "||0.2|0.4|\n" in text and "|lru|10.5 / 1.00|20.5 / 1.00|\n" in text and f"|lae|30.5 / {1000 / 800:.2f}|" in text
+    assert "median 0.5, largest 0.5" in text and "base: lru" in text
+    assert columns(made) == ("hit", "latency_gain")
     hosted = Experiment("host", "Host", "x", tuple(replace(p, cell=replace(p.cell, host_tokens=1 << 20)) for p in made.experiment.points))
     assert columns(Summary(hosted, made.figures))[0] == "hit_device"
     assert table(["a", "b"], [["1", "2"]]) == "|a|b|\n|---|---|\n|1|2|\n"
