@@ -117,10 +117,7 @@ def kill_server(folder: Path, times: int, seed: int = 0) -> Books:
     start, rng, db = time.monotonic(), random.Random(seed), folder / "events.duckdb"
     events, replay = f"ipc://{folder}/e", f"ipc://{folder}/r"
     context = zmq.Context()
-    witness = context.socket(zmq.SUB)
-    witness.setsockopt(zmq.RCVHWM, 0)
-    witness.subscribe(TOPIC)
-    witness.connect(events)
+    witness = witness_of(context, events)
     sent: Seen = {}
     with CollectorProcess([(events, replay)], db) as collector:
         for n in range(times):
@@ -132,10 +129,10 @@ def kill_server(folder: Path, times: int, seed: int = 0) -> Books:
             before = len(sent)
             end = time.monotonic() + rng.uniform(0.2, 1.5)
             while time.monotonic() < end or len(sent) == before:
-                _witness(witness, sent)
+                witness.drain(sent)
             server.kill()
             server.communicate()
-            _witness(witness, sent)
+            witness.drain(sent)
         collector.stop()
     witness.close()
     context.term()
@@ -144,13 +141,33 @@ def kill_server(folder: Path, times: int, seed: int = 0) -> Books:
     return books
 
 
-def _witness(socket: zmq.Socket[bytes], sent: Seen) -> None:
-    for _ in range(500):
-        if not socket.poll(20):
-            return
-        message = decode(socket.recv_multipart()[1])
-        if not message.header.flags & (FLAG_HEARTBEAT | FLAG_NAMES):
-            sent[message.header.epoch, message.header.seq] = {kind: len(table) for kind, table in message.tables.items()}
+class Witness:
+    """A subscriber beside the collector that keeps, per message, how many records of each kind are in it."""
+
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        self._socket = socket
+
+    def drain(self, sent: Seen) -> None:
+        """Add what has come to `sent`; returns when nothing comes for a moment, or after many."""
+        for _ in range(500):
+            if not self._socket.poll(20):
+                return
+            message = decode(self._socket.recv_multipart()[1])
+            if not message.header.flags & (FLAG_HEARTBEAT | FLAG_NAMES):
+                sent[message.header.epoch, message.header.seq] = {kind: len(table) for kind, table in message.tables.items()}
+
+    def close(self) -> None:
+        """Leave."""
+        self._socket.close()
+
+
+def witness_of(context: "zmq.Context[zmq.Socket[bytes]]", events: str) -> Witness:
+    """A witness of the stream published on `events`."""
+    socket = context.socket(zmq.SUB)
+    socket.setsockopt(zmq.RCVHWM, 0)
+    socket.subscribe(TOPIC)
+    socket.connect(events)
+    return Witness(socket)
 
 
 def overrun(folder: Path, replay_bytes: int = 64 << 10) -> Books:
