@@ -18,7 +18,7 @@ from collector.stream import Loss, key_of
 from collector.views.overview import load_overview
 from pbkv.errors import PbkvError, UsageError
 from pbkv.events.schema import EVENT_KINDS
-from pbkv.events.wire import Message, decode
+from pbkv.events.wire import FLAG_NAMES, Message, decode
 from tests.support.stream import record
 
 #: Far enough in the future that everything is too old.
@@ -281,7 +281,11 @@ def test_a_name_that_was_dropped_is_stored_again_when_it_comes_again(tmp_path: P
         names = {i for (i,) in db.execute("SELECT id FROM store.raw.name WHERE namespace = 1").fetchall()}
         db.execute("DELETE FROM store.raw.name WHERE namespace = 1")
     kept.store.forget_names(1, names)
-    kept.store.commit([m for m in messages if "name" in m.tables])
+    again = [
+        Message(m.header.__class__(**{**vars(m.header), "seq": 0, "flags": FLAG_NAMES}), {"name": m.tables["name"]})
+        for m in messages if "name" in m.tables
+    ]
+    kept.store.commit(again)
     assert {i for (i,) in kept.rows("SELECT id FROM raw.name WHERE namespace = 1")} == names
     kept.close()
 
