@@ -23,6 +23,7 @@ def run(quick: bool) -> dict[str, Books | Fuzzed]:
     results: dict[str, Books | Fuzzed] = {}
     for name, part in (
         ("collector killed", lambda folder: kill_collector(folder, 10 if quick else 200)),
+        ("killed while archiving", lambda folder: kill_collector(folder, 3 if quick else 60, archiving=True)),
         ("server killed", lambda folder: kill_server(folder, 3 if quick else 20)),
         ("replay buffer overrun", overrun),
         ("mutated messages", lambda folder: fuzz(folder, 3000 if quick else 100_000)),

@@ -16,6 +16,11 @@ def test_the_collector_is_killed_at_random_moments(tmp_path: Path):
     assert books.messages > 500
 
 
+def test_the_collector_is_killed_while_events_leave_for_the_archive(tmp_path: Path):
+    books = kill_collector(tmp_path, times=4, seed=2, archiving=True)
+    assert books.segments > 0
+
+
 def test_the_server_is_killed(tmp_path: Path):
     books = kill_server(tmp_path, times=3)
     assert (books.epochs, books.messages > 50) == (3, True)

@@ -9,12 +9,16 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 import zmq
 
+from collector.retention import Keeper, Retention
+from collector.store import Store
 from pbkv.events.schema import EVENT_KINDS
 from pbkv.events.wire import FLAG_HEARTBEAT, FLAG_NAMES, TOPIC, decode
 from tests.support.collector import CollectorProcess, eventually
@@ -47,12 +51,28 @@ class Books:
     records: int
     lost: int
     epochs: int
+    segments: int
     seconds: float
 
 
-def audit(db: Path, sent: Seen, seconds: float) -> Books:
+@contextmanager
+def opened(db: Path, archive: Path | None) -> Generator[duckdb.DuckDBPyConnection]:
+    """The file alone, or with its archive as a collector shows both."""
+    if archive is None:
+        with duckdb.connect(str(db), read_only=True) as connection:
+            yield connection
+        return
+    store = Store(db, archive=archive)
+    keeper = Keeper(store, Retention(archive=archive))
+    with store.cursor() as connection:
+        yield connection
+    keeper.close()
+    store.close()
+
+
+def audit(db: Path, sent: Seen, seconds: float, archive: Path | None = None) -> Books:
     """Fails unless every message is stored completely and once, or is in a loss row, and nothing else is there."""
-    with duckdb.connect(str(db), read_only=True) as connection:
+    with opened(db, archive) as connection:
         epochs = dict(connection.execute("SELECT src, epoch FROM raw.source").fetchall())
         lost = _lost(connection, epochs)
         stored: dict[tuple[int, int], dict[str, int]] = {}
@@ -71,7 +91,8 @@ def audit(db: Path, sent: Seen, seconds: float) -> Books:
             # A message of names alone leaves no row in an event table.
             there = (epoch, seq) in stored or (epoch, seq) in lost or set(sent.get((epoch, seq), {"?": 1})) == {"name"}
             assert there, f"message {seq} of epoch {epoch} is neither stored nor recorded as lost"
-    return Books(len(stored), sum(sum(k.values()) for k in stored.values()), len(lost), len(epochs), seconds)
+    segments = len(list(archive.glob("segment-*"))) if archive else 0
+    return Books(len(stored), sum(sum(k.values()) for k in stored.values()), len(lost), len(epochs), segments, seconds)
 
 
 def _lost(connection: duckdb.DuckDBPyConnection, epochs: dict[int, int]) -> set[tuple[int, int]]:
@@ -83,22 +104,25 @@ def _lost(connection: duckdb.DuckDBPyConnection, epochs: dict[int, int]) -> set[
     return lost
 
 
-def kill_collector(folder: Path, times: int, seed: int = 0) -> Books:
-    """Every message must be there afterwards: the replay buffer holds all that is missed while no collector runs."""
+def kill_collector(folder: Path, times: int, seed: int = 0, *, archiving: bool = False) -> Books:
+    """Every message must be there afterwards: the replay buffer holds all that is missed while no collector runs. `archiving`: events leave
+    for an archive two seconds after each start, and the kills fall around that time."""
     start, rng, db = time.monotonic(), random.Random(seed), folder / "events.duckdb"
+    archive = folder / "archive" if archiving else None
+    earliest, latest = (2.0, 4.5) if archiving else (0.1, 2.5)
     with Counting(speed=15, seed=seed, replay_bytes=512 << 20) as producer:
         pair = f"{producer.endpoint},{producer.replay_endpoint}"
         command = [sys.executable, "-m", "collector", "--connect", pair, "--db", str(db), "--listen", "127.0.0.1:0"]
-        command += ["--state-dir", str(folder)]
+        command += ["--state-dir", str(folder), *(["--archive", str(archive), "--keep", "1s"] if archive else [])]
         for n in range(times):
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-            time.sleep(rng.uniform(0.1, 2.5))
+            time.sleep(rng.uniform(earliest, latest))
             assert process.poll() is None, f"start {n} ended by itself: {process.communicate()[1]}"
             process.kill()
             assert process.communicate()[1] == ""
         _finish(producer, db)
         sent = producer.sent
-    books = audit(db, sent, time.monotonic() - start)
+    books = audit(db, sent, time.monotonic() - start, archive)
     assert books.lost == 0
     assert books.messages == sum(set(kinds) != {"name"} for kinds in sent.values())
     return books
