@@ -224,7 +224,7 @@ def ablation(scope: Scope) -> Experiment:
         full = Contender("first_use", name)
         without = [replace(full, parts=(part,)) for part in ABLATIONS]
         contenders = [Contender("lru"), Contender("lae"), Contender("he", name), full, *without, replace(full, parts=ABLATIONS)]
-        points += _along(regime, contenders, regime.shares[2:3])
+        points += _along(regime, contenders, (regime.shares[2 if regime.cell.source.name == "hover" else 1],))
     return Experiment("ablation", "Parts of first_use", "device tier / live tokens", tuple(points))
 
 

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import lru_cache
 
 from pbkv.knobs import K_MAX
 from pbkv.predictor.base import Moment, Prediction
@@ -41,7 +42,7 @@ class Bayes:
             self._agents = len(self.roster.names)
         known = self._known.get(state)
         if known is None:
-            visits, ends = outlook(self._process, state, K_MAX)
+            visits, ends = _outlook(self._process, state)
             known = self._known[state] = Prediction(tuple(self._by_id(step) for step in visits), tuple(ends))
         return known
 
@@ -58,3 +59,9 @@ class Bayes:
 
     def _by_id(self, step: dict[str, float]) -> dict[int, float]:
         return {agent: p for name, p in step.items() if (agent := self.roster.id(name)) is not None}
+
+
+@lru_cache(maxsize=1 << 14)
+def _outlook(process: Process, state: State) -> tuple[list[dict[str, float]], list[float]]:
+    """The same for every cache: kept between them."""
+    return outlook(process, state, K_MAX)
