@@ -4,6 +4,7 @@ from pathlib import Path
 
 from collector.columns import Column
 from collector.names import source_columns, view_columns
+from collector.rollup import ROLLUPS
 from collector.tables import LOSS, kind_columns
 from pbkv.events.schema import BY_NAME, DIGEST, EVENT_KINDS, FORMAT_VERSION, SCHEMA_VERSION
 
@@ -30,6 +31,9 @@ def events_markdown() -> str:
     parts.append(_section("loss", "One row per range of messages that were lost.", (*position, *LOSS[1:])))
     parts.append(_section("source", "One row per stream: a server epoch and rank.", source_columns()))
     parts.append(_section("raw.name", "One row per string behind an id; `id` is unique within a `src`.", kind_columns(BY_NAME["name"])))
+    for rollup in ROLLUPS:
+        row = f"One row per stream, run of the rollups, {rollup.row}; see store.md."
+        parts.append(_section(f"raw.roll_{rollup.name}_1s, raw.roll_{rollup.name}_1m", row, rollup.columns))
     return "\n".join(parts)
 
 
