@@ -39,6 +39,10 @@ class Policy:
         """Place in the order of the device tier."""
         raise NotImplementedError
 
+    def level(self, record: NodeRecord) -> Key:
+        """The place without what tells equals apart."""
+        return self.key(record)[:-1]
+
     def is_dead(self, record: NodeRecord) -> bool:
         """Nobody is expected to read it again: its room may be given to a prefetch."""
         return record.retired

@@ -27,6 +27,6 @@ def decision_of(policy: Policy, victim: NodeRecord, runner_up: NodeRecord | None
     """Why `victim` went: "retired", "scored" (its score was the least), or "tie" (recency among equals)."""
     if victim.retired and policy.name not in ("lru", "kvflow"):
         return "retired"
-    if not policy.by_score or (runner_up is not None and policy.key(runner_up)[:-1] == policy.key(victim)[:-1]):
+    if not policy.by_score or (runner_up is not None and policy.level(runner_up) == policy.level(victim)):
         return "tie"
     return "scored"

@@ -17,6 +17,10 @@ from pbkv.workflow import Workflow
 
 #: Scores below it count as nothing: the node is as dead as a retired one. 2^-6 of one certain read.
 STALE = SCORE_ONE >> 6
+#: Scores are told apart to 2^-20. Below that the turn of the prediction is in them: of two workflows that are equally likely to read
+#: their nodes equally soon, the one whose call came first will be back first, so it is kept. (The count wraps; then a few ties go wrong.)
+_TURN_BITS = 20
+LEVELS = SCORE_ONE >> _TURN_BITS
 #: Least probability of an agent at a step for it to be considered.
 _LEAST = 1e-3
 #: Worth of a read after the horizon, as a share of one at its end. Without it a node that is next read just beyond the horizon would be
@@ -28,13 +32,14 @@ TAIL = 0.1
 class Plan:
     """A prediction as rows over its agents: `rows[k]` = s^(k) P^(k) in the order of `agents`, `weights[k]` = gamma^k.
 
-    `beyond` = TAIL gamma^K s^(K+1): what a read after the horizon is worth.
+    `beyond` = TAIL gamma^K s^(K+1): what a read after the horizon is worth. `turn` = number of the prediction.
     """
 
     agents: tuple[int, ...]
     rows: tuple[tuple[float, ...], ...]
     weights: tuple[float, ...]
     beyond: float
+    turn: int
 
 
 class FirstUse(Policy):
@@ -53,6 +58,7 @@ class FirstUse(Policy):
         self, reads: Reads, *, stale: bool = True, structural_reads: bool = True, first_passage: bool = True, hold: bool = True,
     ) -> None:
         self._reads = reads
+        self._turn = 0
         self._stale, self._structural_reads, self._first_passage, self._hold = stale, structural_reads, first_passage, hold
 
     def plan(self, workflow: Workflow, gamma: float, k: int) -> Plan | None:
@@ -62,7 +68,8 @@ class FirstUse(Policy):
         agents = tuple(dict.fromkeys(agent for step in steps for agent, p in step.items() if p >= _LEAST))
         rows = tuple(tuple(step.get(agent, 0.0) for agent in agents) for step in steps)
         beyond = TAIL * gamma ** len(rows) * workflow.prediction.survival(len(rows) + 1)
-        return Plan(agents, rows, tuple(gamma**n for n in range(len(rows))), beyond)
+        self._turn += 1
+        return Plan(agents, rows, tuple(gamma**n for n in range(len(rows))), beyond, self._turn)
 
     def score(self, workflow: Workflow, access: Access) -> tuple[int, int]:
         """sum_k gamma^(k-1) F_k with F_k = q_k prod_{j<k} (1 - q_j) and q_k = sum_a s^(k) P^(k)[a] r(a): the steps are taken as
@@ -86,7 +93,9 @@ class FirstUse(Policy):
                 alive *= max(0.0, 1.0 - q)
         if plan.beyond and alive > 0.0:
             total += plan.beyond * alive * max(reads)
-        return round(total * SCORE_ONE), round(following * SCORE_ONE)
+        if total <= 0.0:
+            return 0, round(following * SCORE_ONE)
+        return (round(total * LEVELS) << _TURN_BITS) - plan.turn % (1 << _TURN_BITS), round(following * SCORE_ONE)
 
     def _readers(self, workflow: Workflow, access: Access, agents: Sequence[int]) -> list[float]:
         if self._structural_reads:
@@ -97,6 +106,11 @@ class FirstUse(Policy):
         if record.holds and self._hold:
             return False
         return record.retired or (self._stale and record.score < STALE and not record.anonymous)
+
+    def level(self, record: NodeRecord) -> Key:
+        """Two nodes of one level are told apart by whose call came first."""
+        tier, score, _ = self.key(record)
+        return (tier, (int(score) + (1 << _TURN_BITS) - 1) >> _TURN_BITS)
 
     def key(self, record: NodeRecord) -> Key:
         if record.holds and self._hold:
