@@ -13,7 +13,8 @@ from pbkv.bench.svg import COLOURS, Line, legend, plot
 _STYLE = """body{font:15px/1.45 system-ui,sans-serif;max-width:1240px;margin:2em auto;padding:0 1em;color:#222}
 h1{font-size:1.5em}h2{margin-top:2em;border-bottom:1px solid #ddd}table{border-collapse:collapse;font-size:.85em}
 td,th{border:1px solid #ddd;padding:2px 7px;text-align:right;white-space:nowrap}td:first-child,th:first-child{text-align:left}
-.words td,.words th{text-align:left;white-space:normal}.wide{overflow-x:auto}.yes{background:#e3f4e8}.no{background:#fbe6e2}.plots{display:flex;flex-wrap:wrap;gap:6px}.plots svg{width:390px}
+.words td,.words th{text-align:left;white-space:normal}
+.wide{overflow-x:auto}.yes{background:#e3f4e8}.no{background:#fbe6e2}.plots{display:flex;flex-wrap:wrap;gap:6px}.plots svg{width:390px}
 svg text{font:10px system-ui,sans-serif;fill:#444}.t{text-anchor:middle;font-weight:600}.x,.l{text-anchor:middle}.y{text-anchor:end}
 .g{stroke:#e5e5e5;fill:none}.c{fill:none;stroke-width:1.6}.b{opacity:.13}.keys{font-size:.8em}.k{margin-right:1.2em;white-space:nowrap}
 .k i{display:inline-block;width:22px;margin-right:5px;vertical-align:middle}"""
