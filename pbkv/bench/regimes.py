@@ -65,7 +65,7 @@ def recorded(name: str, path: str, layout: str) -> Regime:
 #: Shares of live tokens along the curves: from a pool in which little survives to one in which nearly everything does.
 _SHARES: dict[tuple[str, str], tuple[float, ...]] = {
     ("hover", "private"): (0.2, 0.35, 0.5, 0.65, 0.8, 0.95),
-    ("hover", "shared"): (0.2, 0.3, 0.36, 0.4, 0.45, 0.55),
+    ("hover", "shared"): (0.2, 0.3, 0.36, 0.38, 0.4, 0.45),
     ("hover", "group"): (0.35, 0.45, 0.55, 0.7, 0.85, 1.0),
     ("swe", "private"): (0.18, 0.24, 0.32, 0.42, 0.6),
     ("swe", "shared"): (0.18, 0.22, 0.27, 0.33, 0.45),
