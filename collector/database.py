@@ -15,7 +15,7 @@ from collector.columns import quoted
 from collector.migrate import prepare, versions
 from pbkv.errors import PbkvError, UsageError
 
-#: Memory DuckDB may use for everything: ingest and all queries. Events stay in memory, 70 bytes each, until a checkpoint.
+#: Memory DuckDB may use for everything: ingest and all queries. Events stay in memory, about 100 bytes each, until a checkpoint.
 MEMORY_LIMIT = "2GB"
 
 _CONFIG: dict[str, Any] = {
@@ -23,7 +23,7 @@ _CONFIG: dict[str, Any] = {
     "autoload_known_extensions": False,
     "temp_directory": "",  # a query that needs more memory fails; it must not fill the disk the events go to
     # Upkeep makes the checkpoints, beside the commits; this is for a writer without it.
-    "checkpoint_threshold": "256MB",
+    "checkpoint_threshold": "320MB",
 }
 #: Files this process has open for writing. Locks do not hold within a process, and a second writer would destroy the file.
 _writing: set[Path] = set()

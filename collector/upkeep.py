@@ -17,7 +17,7 @@ from pbkv.errors import PbkvError
 MINUTES_S = 60.0
 #: Write-ahead log above which a checkpoint is made, bytes. A commit waits while one runs, so they are few; a longer log would hold more
 #: of DuckDB's memory, and take longer than a second to replay after a crash.
-CHECKPOINT_BYTES = 128 << 20
+CHECKPOINT_BYTES = 192 << 20
 #: Between two looks at age and size, seconds.
 RETAIN_S = 20.0
 

@@ -13,6 +13,7 @@ size, with the collector's DuckDB settings.
 import argparse
 import itertools
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -160,12 +161,19 @@ def _collector(sender: Sender, db: Path) -> CollectorProcess:
     return collector
 
 
+def _cpu_s(pid: int) -> float:
+    """Processor time a process has used, all threads: what other load on the machine does not change."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def _figures(status: dict[str, Any], sender: Sender, seconds: float) -> dict[str, Any]:
     stored = sum(status["rows"][k] for k in EVENT_KINDS)
     assert (status["lost"], status["gaps"], sender.dropped) == (0, 0, 0), status
     assert stored == RECORDS * sender.seq
     return {
         "records_per_s": round(stored / seconds), "seconds": round(seconds, 1), "commits": status["commits"],
+        "collector_cpu_s_per_million": round(_cpu_s(status["pid"]) / (stored / 1e6), 2),
         "p50_commit_ms": round(status["commit_ms_p50"], 1), "p99_commit_ms": round(status["commit_ms_p99"], 1),
         "db_bytes": status["db_bytes"] + status["wal_bytes"],
     }
@@ -240,7 +248,7 @@ def main() -> None:
         return
     result = run(3.0 if args.quick else args.seconds)
     flat = {**{k: v for k, v in result.items() if k != "paced"}, **{f"paced {k}": v for k, v in result["paced"].items()}}
-    sys.stdout.write(json.dumps(result) + "\n" if args.json else "".join(f"{k:24} {v:>14,}\n" for k, v in flat.items()))
+    sys.stdout.write(json.dumps(result) + "\n" if args.json else "".join(f"{k:34} {v:>14,}\n" for k, v in flat.items()))
 
 
 if __name__ == "__main__":
