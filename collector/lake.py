@@ -7,18 +7,20 @@ collector at a time; two that follow the same server would store it twice.
 import hashlib
 import random
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
+from collector.batch import Batch
 from collector.columns import Column, quoted
 from collector.database import MEMORY_LIMIT, lock, memory
 from collector.extension import load
 from collector.migrate import versions
 from collector.store import Store
-from collector.stream import Key
+from collector.stream import Item, Key
 from collector.tables import META, meta_row, raw_tables
 from pbkv.errors import PbkvError, UsageError
 
@@ -84,9 +86,12 @@ class LakeStore(Store):
         return Lake(self._source, data=self._data, read_only=False, memory_limit=self._memory_limit)
 
     def _number(self, key: Key, keys: dict[Key, int]) -> int:
-        src = stream_number(key)
-        self._mine.add(src)
-        return src
+        return stream_number(key)
+
+    def commit(self, items: Sequence[Item]) -> Batch:
+        batch = super().commit(items)
+        self._mine |= {self._keys[key] for key in batch.done}
+        return batch
 
     def stored(self) -> dict[int, int]:
         """Only of the streams this collector has written since it started: others make their own rollups."""

@@ -70,11 +70,16 @@ def test_a_collector_continues_where_it_was(postgres: Postgres, tmp_path: Path, 
     for start in (0, 500):
         store = LakeStore(source, tmp_path / "data" if start == 0 else None)
         assert store.high_water() == ({key_of(messages[0].header): 500} if start else {})
+        assert store.stored() == {}
         store.commit(messages[:1000] if start else messages[:500])
+        assert list(store.stored().values()) == [1000 if start else 500]
+        Roller(store).roll(store.stored(), minutes=True)
         store.close()
     with client.open(source) as reader:
         got = reader.sql("SELECT count(*) AS n, count(DISTINCT seq) AS d, max(seq) AS m FROM batch").to_pylist()
+        rolled = reader.sql("SELECT sum(steps)::INT AS n FROM raw.roll_batch_1m").to_pylist()
     assert got == [{"n": 1000, "d": 1000, "m": 1000}]
+    assert rolled == [{"n": 1000}]
 
 
 def test_several_collectors_at_once_and_compaction(postgres: Postgres, tmp_path: Path):
