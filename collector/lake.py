@@ -4,6 +4,7 @@ Every collector only inserts, under stream numbers that need no agreement: a dig
 collector at a time; two that follow the same server would store it twice.
 """
 
+import contextlib
 import hashlib
 import random
 import time
@@ -140,10 +141,24 @@ def _make_folder(data: Path) -> None:
 
 
 def _create(db: duckdb.DuckDBPyConnection) -> None:
-    """Tables of a new lake. Of two collectors that start together one makes them; the other fails here and is started again."""
-    row = db.execute("SELECT count(*) FROM duckdb_tables() WHERE database_name = 'store' AND table_name = 'meta'").fetchone()
-    if row and row[0]:
+    """Tables of a new lake. Of collectors that start together one makes them, and the others find that it has."""
+    if _exists(db):
         return
+    try:
+        _create_all(db)
+    except duckdb.Error:
+        with contextlib.suppress(duckdb.Error):  # DuckDB may have ended the transaction itself
+            db.execute("ROLLBACK")
+        if not _exists(db):
+            raise
+
+
+def _exists(db: duckdb.DuckDBPyConnection) -> bool:
+    row = db.execute("SELECT count(*) FROM duckdb_tables() WHERE database_name = 'store' AND table_name = 'meta'").fetchone()
+    return bool(row and row[0])
+
+
+def _create_all(db: duckdb.DuckDBPyConnection) -> None:
     statements = ["CREATE SCHEMA IF NOT EXISTS store.raw"]
     statements += [f"CREATE TABLE store.raw.{name} ({_columns(columns)})" for name, (_, columns) in raw_tables().items()]
     now = db.execute("SELECT now()::TIMESTAMP").fetchone()

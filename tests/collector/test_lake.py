@@ -82,6 +82,31 @@ def test_a_collector_continues_where_it_was(postgres: Postgres, tmp_path: Path, 
     assert rolled == [{"n": 1000}]
 
 
+def test_collectors_that_start_together_make_one_lake(postgres: Postgres, tmp_path: Path):
+    """Attaching makes DuckLake's own tables, and there the first may win: a collector that fails then is started again."""
+    source = postgres.new()
+    failures: list[str] = []
+    go = threading.Barrier(3)
+
+    def start() -> None:
+        go.wait()
+        for _ in range(5):
+            try:
+                LakeStore(source, tmp_path / "data").close()
+                return
+            except PbkvError as error:
+                failures.append(str(error))
+
+    threads = [threading.Thread(target=start) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with client.open(source) as reader:
+        assert reader.sql("SELECT count(*) AS n FROM meta").to_pylist() == [{"n": 1}]
+    assert all("cannot be opened" in text for text in failures)
+
+
 def test_several_collectors_at_once_and_compaction(postgres: Postgres, tmp_path: Path):
     source = postgres.new()
     LakeStore(source, tmp_path / "data").close()
