@@ -203,14 +203,15 @@ class CacheManager:
 
     # ---- what the state tells (pbkv.state.Listener) -------------------------------------------------------------------------
 
-    def rescored(self, record: NodeRecord, fell: bool) -> None:
+    def rescored(self, records: Iterable[NodeRecord], fell: bool) -> None:
         if fell and self.policy.by_score:
-            self.device.push(record)
-            self.host.push(record)
+            self.device.push_all(records)
+            self.host.push_all(records)
         # Its order is by value (Eq. 1), which may rise while the score falls.
-        self.prefetch.queue.push(record)
+        self.prefetch.queue.push_all(records)
         if self.telemetry:
-            self.telemetry.changed(record)
+            for record in records:
+                self.telemetry.changed(record)
 
     def rekeyed(self, record: NodeRecord) -> None:
         self.device.push(record)

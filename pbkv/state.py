@@ -28,8 +28,8 @@ UNNAMED, OTHER = "(unnamed)", "(other)"
 class Listener(Protocol):
     """Told of everything that concerns queues and events."""
 
-    def rescored(self, record: NodeRecord, fell: bool) -> None:
-        """Score or value changed; `fell`: the score became smaller."""
+    def rescored(self, records: Iterable[NodeRecord], fell: bool) -> None:
+        """Score or value of these changed; `fell`: the score became smaller."""
         ...
 
     def rekeyed(self, record: NodeRecord) -> None:
@@ -134,7 +134,7 @@ class CacheState:
         first = step > workflow.seen
         if first:
             workflow.seen = step
-            if self.scoring:
+            if self.scoring and self.policy.structural:
                 self._learn(workflow, agent, path, step)
             workflow.last_call_of[agent] = step
         self._move(workflow, agent, path, step, output)
@@ -142,7 +142,9 @@ class CacheState:
             self._rescore(workflow)
 
     def _learn(self, workflow: Workflow, agent: int, path: Sequence[NodeRecord], step: int) -> None:
-        """What the call read of what the workflow had, and what it went around."""
+        """What the call read of what the workflow had, and what it went around. Tens of calls teach a layout, so a policy that does not ask
+        need not pay for one that may come.
+        """
         read: dict[Access, int] = {}
         for record in path:
             access = record.live.get(workflow)
@@ -185,7 +187,7 @@ class CacheState:
         record.score += access.score
         record.value += access.value
         if self.scoring:
-            self.listener.rescored(record, before is not None and before.score > access.score)
+            self.listener.rescored((record,), before is not None and before.score > access.score)
 
     def touch_anonymous(self, path: Iterable[NodeRecord]) -> None:
         """A call without identity used these nodes: they have no end, so they never count as retired."""
@@ -244,8 +246,8 @@ class CacheState:
                 record.value -= access.value
                 if record.retired:
                     gone.append(record)
-                self.listener.rescored(record, False)
                 self.listener.rekeyed(record)
+            self.listener.rescored(access.records, False)
             access.records = {}
         workflow.accesses.clear()
         self.policy.ended(workflow)
@@ -263,11 +265,10 @@ class CacheState:
         if not change and not gain:
             return
         access.score, access.value = score, value
-        rescored = self.listener.rescored
         for record in access.records:
             record.score += change
             record.value += gain
-            rescored(record, change < 0)
+        self.listener.rescored(access.records, change < 0)
 
     def rescore(self) -> None:
         """After a change of gamma or k: every score anew from the stored predictions."""

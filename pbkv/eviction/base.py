@@ -64,12 +64,14 @@ def reuse_vector(prediction: Prediction, gamma: float, k: int) -> dict[int, int]
     """U_w[a] = sum_{k=1..K} gamma^(k-1) s_w^(k) P_w^(k)[a] by agent id, in units of 1/SCORE_ONE; Score(c) = sum_w A_w(c) . U_w (Eq. 2 of
     arXiv 2605.06472).
     """
-    total: dict[int, float] = {}
+    if not prediction.visits or k < 1:
+        return {}
+    total = dict(prediction.visits[0])
     weight = 1.0
-    for step in prediction.visits[:k]:
+    for step in prediction.visits[1:k]:
+        weight *= gamma
         for agent, p in step.items():
             total[agent] = total.get(agent, 0.0) + weight * p
-        weight *= gamma
     return {agent: round(u * SCORE_ONE) for agent, u in total.items()}
 
 

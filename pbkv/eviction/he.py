@@ -12,6 +12,7 @@ class He(Policy):
     by_score = True
 
     def key(self, record: NodeRecord) -> Key:
-        if record.retired:
-            return (0.0, 0, record.node.last_access_time)
-        return (1.0, record.score, record.node.last_access_time)
+        # As `record.retired` says it, without the call: this is asked for at every change of a score.
+        if record.live or record.anonymous or not record.touched:
+            return (1.0, record.score, record.node.last_access_time)
+        return (0.0, 0, record.node.last_access_time)

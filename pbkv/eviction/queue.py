@@ -6,7 +6,7 @@ entry surfaces. Keys end in a logical access clock, so no two candidates compare
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 Key = tuple[float, ...]
@@ -48,6 +48,18 @@ class LazyQueue(Generic[C]):
         """Its key may have fallen. Without this call the order would be wrong; for a non-candidate it does nothing."""
         if self._alive and self._alive.get(self._ident(candidate)) is candidate:
             self._enter(candidate)
+
+    def push_all(self, candidates: Iterable[C]) -> None:
+        """`push` for each of them."""
+        alive = self._alive
+        if alive:
+            ident, key, heap = self._ident, self._key, self._heap
+            for candidate in candidates:
+                number = ident(candidate)
+                if alive.get(number) is candidate:
+                    heapq.heappush(heap, (key(candidate), number, candidate))
+            if len(heap) > 64 + 4 * len(alive):
+                self.rebuild()
 
     def _enter(self, candidate: C) -> None:
         heapq.heappush(self._heap, (self._key(candidate), self._ident(candidate), candidate))

@@ -2,7 +2,7 @@
 
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pbkv.knobs import K_MAX
 from pbkv.predictor.base import Moment, Prediction
@@ -66,10 +66,10 @@ class Notes:
         self.predictions: list[Workflow] = []
         self.retirements: list[tuple[Workflow, str, list[NodeRecord]]] = []
 
-    def rescored(self, record: NodeRecord, fell: bool) -> None:
-        self.changes.append(record)
+    def rescored(self, records: Iterable[NodeRecord], fell: bool) -> None:
+        self.changes += records
         if fell:
-            self.falls.append(record)
+            self.falls += records
 
     def rekeyed(self, record: NodeRecord) -> None:
         self.falls.append(record)
