@@ -1,4 +1,4 @@
-"""`pbkv bench`: experiments on the embedded engine."""
+"""`pbkv bench`: experiments on the embedded engine, and the benchmarks of the source tree."""
 
 import json
 import sys
@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from collector.token import state_dir
+from console.cli import measure
 from console.cli.options import Json
 from console.cli.output import print_table
 from pbkv.bench.cellcache import CellCache
@@ -16,7 +17,8 @@ from pbkv.bench.paper import Scope
 from pbkv.bench.study import HEAD, QUICK_SEEDS, SEEDS, as_json, line, run_study, write
 from pbkv.errors import UsageError
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True, help="Experiments on the embedded engine.")
+app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True, help="Experiments and benchmarks.")
+measure.add_to(app)
 
 Quick = Annotated[bool, typer.Option("--quick", help="A part of everything, in about two minutes.")]
 Out = Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Where report.html, report.md and results.json go.")]
@@ -35,7 +37,7 @@ Cells = Annotated[Path | None, typer.Option("--cells", metavar="DIR", help="Wher
 
 @app.callback()
 def _group() -> None:
-    """Experiments on the embedded engine."""
+    """Experiments and benchmarks."""
 
 
 @app.command()
