@@ -1,6 +1,5 @@
 """The terminal app driven by keys, over a real file or collector and a real control server."""
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -23,6 +22,7 @@ from console.top.panels.workflows import WorkflowsPanel
 from pbkv.control.client import ControlClient
 from pbkv.errors import Unreachable
 from tests.support.control import ControlServer
+from tests.support.loops import run_in_loop
 from tests.support.ports import free_port
 from tests.support.stream import fill
 
@@ -85,8 +85,7 @@ def shown(app: TopApp) -> str:
     return "\n".join(strip.text[:width] for strip in lines[:height])
 
 
-def run(test: Callable[[], Any]) -> None:
-    asyncio.run(test())
+run = run_in_loop
 
 
 def test_every_panel_shows_its_numbers(db: str, server: ControlServer) -> None:

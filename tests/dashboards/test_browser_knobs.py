@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from pbkv.control.client import ControlClient
+from pbkv.knobs import KNOBS
 from tests.dashboards.conftest import Open
 from tests.dashboards.processes import WebServer
 from tests.support.control import ControlServer
@@ -42,7 +43,7 @@ def now(page: Page, name: str):
 def test_an_edit_end_to_end(open_page: Open, web: WebServer, control: ControlServer):
     watched = open_page(web.url)
     page = watched.page
-    expect(page.locator("#knob-form .knob-row")).to_have_count(7)
+    expect(page.locator("#knob-form .knob-row")).to_have_count(len(KNOBS))
     expect(page.locator("#knob-version")).to_have_text("version 1 · since start")
     expect(page.locator("#knob-apply")).to_be_disabled()
     stage(page, "gamma", "0.6")
@@ -124,7 +125,7 @@ def test_a_readonly_page_says_so(open_page: Open, recording: Path, control: Cont
     with WebServer(str(recording), "--server", control.url, "--readonly") as web:
         page = open_page(web.url).page
         expect(page.locator("#knob-note")).to_contain_text("--readonly")
-        expect(page.locator("#knob-form .knob-row")).to_have_count(7)
+        expect(page.locator("#knob-form .knob-row")).to_have_count(len(KNOBS))
         expect(now(page, "gamma")).to_have_text("0.8")
         assert page.locator("#knob-apply").count() == 0
         assert page.locator("#knob-form input").count() == 0

@@ -1,7 +1,6 @@
 """The engine on a clock that only the test moves: what ends is told when the clock gets there, and never more is taken than was said."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from pbkv.engine.server.live import Live
 from pbkv.engine.server.models import Identified
 from pbkv.engine.server.text import PageIds
 from pbkv.engine.settings import EngineSettings
+from tests.support.loops import run_in_loop
 
 PAGE, CONTEXT = 16, 4096
 
@@ -41,10 +41,6 @@ class Bench:
             pass
 
 
-def in_loop(test: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(test())  # type: ignore[arg-type]
-
-
 def test_the_end_is_told_when_the_clock_gets_there() -> None:
     async def play() -> None:
         bench = Bench()
@@ -59,7 +55,7 @@ def test_the_end_is_told_when_the_clock_gets_there() -> None:
         assert seen < done.ended <= bench.now
         assert (done.output_tokens, done.aborted, bench.live.pending) == (20, False, 0)
 
-    in_loop(play)
+    run_in_loop(play)
 
 
 @pytest.mark.parametrize("speed", [0.1, 1.0, 50.0])
@@ -75,7 +71,7 @@ def test_speed_scales_the_clock_and_not_the_engine(speed: float) -> None:
         assert (done.first_token, done.ended) == pytest.approx((other.result().first_token, other.result().ended), rel=0.2)
         assert bench.live.present == pytest.approx(1000)
 
-    in_loop(play)
+    run_in_loop(play)
 
 
 def test_a_late_submission_arrives_late() -> None:
@@ -88,7 +84,7 @@ def test_a_late_submission_arrives_late() -> None:
         assert (first.result().arrived, second.result().arrived) == (0.0, 0.002)
         assert second.result().admitted >= 0.002
 
-    in_loop(play)
+    run_in_loop(play)
 
 
 def test_more_than_it_takes_is_refused_and_taken_later() -> None:
@@ -103,7 +99,7 @@ def test_more_than_it_takes_is_refused_and_taken_later() -> None:
         bench.live.submit(bench.request())
         assert bench.live.pending == 1
 
-    in_loop(play)
+    run_in_loop(play)
 
 
 def test_a_call_that_can_never_fit_is_refused() -> None:
@@ -113,7 +109,7 @@ def test_a_call_that_can_never_fit_is_refused() -> None:
             bench.live.submit(bench.request("x" * 400))
         assert bench.live.pending == 0
 
-    in_loop(play)
+    run_in_loop(play)
 
 
 def test_an_abandoned_call_leaves_the_engine() -> None:
@@ -129,7 +125,7 @@ def test_an_abandoned_call_leaves_the_engine() -> None:
         assert bench.engine.tree.device.balanced()
         bench.at(60.0)
 
-    in_loop(play)
+    run_in_loop(play)
 
 
 def test_abandoned_at_the_very_end_is_no_abort_of_the_engine() -> None:
@@ -143,7 +139,7 @@ def test_abandoned_at_the_very_end_is_no_abort_of_the_engine() -> None:
         bench.at(1.0)
         assert future.cancelled()
 
-    in_loop(play)
+    run_in_loop(play)
 
 
 def test_at_the_end_whoever_waits_is_told() -> None:
@@ -157,7 +153,7 @@ def test_at_the_end_whoever_waits_is_told() -> None:
             bench.live.submit(bench.request())
         bench.at(10.0)
 
-    in_loop(play)
+    run_in_loop(play)
 
 
 def test_the_loop_answers_while_the_engine_is_behind() -> None:
@@ -175,7 +171,7 @@ def test_the_loop_answers_while_the_engine_is_behind() -> None:
             bench.live.catch_up()
         assert future.result().arrived <= future.result().admitted
 
-    in_loop(play)
+    run_in_loop(play)
 
 
 def test_run_resolves_calls_and_retires_the_idle_until_cancelled() -> None:
@@ -194,7 +190,7 @@ def test_run_resolves_calls_and_retires_the_idle_until_cancelled() -> None:
         with pytest.raises(asyncio.CancelledError):
             await pump
 
-    in_loop(play)
+    run_in_loop(play)
 
 
 @given(st.binary(min_size=1, max_size=600), st.integers(1, 300))
@@ -213,7 +209,7 @@ def test_whatever_the_lengths_the_engine_takes_the_request(prompt: bytes, tokens
         # The last token of a reply has no KV, and a page that is not full is not kept.
         assert again.result().device_hit == (len(prompt) + tokens - 1) // PAGE * PAGE
 
-    in_loop(play)
+    run_in_loop(play)
 
 
 def test_identity_decides_who_makes_the_call() -> None:

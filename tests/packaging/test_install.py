@@ -87,7 +87,7 @@ def test_goes_on_where_it_stopped(tree: Path, tmp_path: Path) -> None:
     done = install(tree, tmp_path / "bin")
     assert done.returncode == 0, done.stderr
     assert "page and test tools: done before" in done.stderr
-    assert "[web,demo,predictor,test]" not in (tree / "calls").read_text()
+    assert "[web,demo,predictor,lake,quack,test]" not in (tree / "calls").read_text()
 
 
 def test_changed_pins_install_again(tree: Path, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_changed_pins_install_again(tree: Path, tmp_path: Path) -> None:
     with (tree / "constraints.txt").open("a") as pins:
         pins.write("new-package==1.0\n")
     assert install(tree, tmp_path / "bin").returncode == 0
-    assert "[web,demo,predictor,test]" in (tree / "calls").read_text()
+    assert "[web,demo,predictor,lake,quack,test]" in (tree / "calls").read_text()
 
 
 def test_triton_standin_is_left_out_where_triton_is_installed(tree: Path, tmp_path: Path) -> None:

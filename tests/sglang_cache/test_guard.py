@@ -34,7 +34,7 @@ def patch(bench: Bench, **changes: Any) -> tuple[int, str]:
 
 
 WORK = [
-    ("device", "peek"), ("device", "add"), ("device", "discard"), ("host", "peek"), ("state", "split"), ("state", "forget"),
+    ("device", "peek"), ("device", "add"), ("device", "discard"), ("host", "peek"), ("state", "split"),
     (None, "next_device_victim"), (None, "end_device_walk"), (None, "next_host_victim"), (None, "node_split"), (None, "removed"),
     (None, "backed_up"), ("prefetch", "reap"),
 ]
