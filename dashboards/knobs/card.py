@@ -103,6 +103,10 @@ def _row(knob: KnobSpec, readonly: bool) -> Component:
     )
 
 
+#: Choices that fit beside the knob's name; more are offered in a list.
+MOST_SIDE_BY_SIDE = 3
+
+
 def _control(knob: KnobSpec) -> Component:
     common: dict[str, Any] = {
         "id": ident("input", knob.name),
@@ -111,6 +115,8 @@ def _control(knob: KnobSpec) -> Component:
         "className": "knob-input",
     }
     value = form_value(knob, knob.value)
+    if len(knob.choices) > MOST_SIDE_BY_SIDE:
+        return dmc.Select(data=list(knob.choices), value=str(value), allowDeselect=False, **common)
     if knob.choices:
         return dmc.SegmentedControl(data=list(knob.choices), value=str(value), **{k: v for k, v in common.items() if k != "aria-label"})
     if knob.is_size:

@@ -40,6 +40,12 @@ def now(page: Page, name: str):
     return page.locator(f'[id=\'{{"knob":"{name}","type":"knob-now"}}\']')
 
 
+def choose(page: Page, knob: str, choice: str) -> None:
+    """Pick from a list of choices."""
+    page.get_by_role("textbox", name=f"{knob}: new value").click()
+    page.get_by_role("option", name=choice, exact=True).click()
+
+
 def test_an_edit_end_to_end(open_page: Open, web: WebServer, control: ControlServer):
     watched = open_page(web.url)
     page = watched.page
@@ -48,7 +54,7 @@ def test_an_edit_end_to_end(open_page: Open, web: WebServer, control: ControlSer
     expect(page.locator("#knob-apply")).to_be_disabled()
     stage(page, "gamma", "0.6")
     stage(page, "prefetch_budget", "32 MiB")
-    page.locator(".knob-row", has_text="eviction order").get_by_text("lru", exact=True).click()
+    choose(page, "policy", "lru")
     page.locator("#knob-actor").fill("alice")
     page.locator("#knob-reason").fill("less decay")
     expect(page.locator("#knob-staged")).to_have_text(
