@@ -57,8 +57,9 @@ def test_an_edit_takes_effect_at_a_step(site: Site, server: ControlServer):
 
 
 def test_a_stale_edit_says_who_changed_what_and_reloads(site: Site, server: ControlServer):
+    mine = edit(site, version=1, gamma=0.6)  # loaded before bob's change, whatever the page's watch sees of it since
     ControlClient(server.url, actor="bob").set({"gamma": 0.3, "k": 5}, reason="quick test")
-    outcome = submit(site, edit(site, version=1, gamma=0.6), None)
+    outcome = submit(site, mine, None)
     assert not outcome.applied
     assert "bob set gamma 0.8 → 0.3 (version 2" in outcome.text
     assert "bob set k 3 → 5" in outcome.text
