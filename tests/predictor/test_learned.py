@@ -152,18 +152,24 @@ def test_any_path_is_answered(trained, path: list[int], calls: int, reply: bool)
     assert np.isfinite(prediction.ends).all()
 
 
-@pytest.mark.skipif(not WHO.is_dir(), reason="recorded conversations are not at hand")
-def test_the_many_names_of_recorded_conversations(trained) -> None:
+def conversations() -> list[tuple[str, list[str]]]:
+    """Recorded ones where they are at hand, else made-up ones with as many names: (name, speakers)."""
+    if WHO.is_dir():
+        turns = [(file.stem, json.loads(file.read_bytes())["history"]) for file in sorted(WHO.glob("*.json"))[:60]]
+        return [(name, [turn.get("name") or turn["role"] for turn in history]) for name, history in turns]
+    return [(f"talk {n}", [f"Expert_{(n * 3 + turn) % 191} of field {n}" for turn in range(8)]) for n in range(60)]
+
+
+def test_the_many_names_of_conversations(trained) -> None:
     names: list[str] = []
     predictor = serve(trained, names)
-    for file in sorted(WHO.glob("*.json"))[:60]:
+    for talk, speakers in conversations():
         path = []
-        for turn in json.loads(file.read_bytes())["history"]:
-            name = turn.get("name") or turn["role"]
+        for name in speakers:
             if name not in names:
                 names.append(name)
             path.append(names.index(name))
-            prediction = predictor.predict(Moment(file.stem, path[-256:], len(path)))
+            prediction = predictor.predict(Moment(talk, path[-256:], len(path)))
             # The agents of the training were never met: what they would have had is left out.
             assert 0 <= sum(prediction.visits[0].values()) + prediction.ends[0] < 1 + 1e-3
     assert len(names) > 60
