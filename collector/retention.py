@@ -133,7 +133,6 @@ class Keeper:
             segment = self.archive.write(db, (row[0] if row else 0) + 1, marks)
             self.segments += 1
             self._show({src: upto for src, (_, upto) in marks.items()})
-            # Readers already at work on the file's rows finish before these go; whoever comes now reads them from the archive.
             time.sleep(self._settle_s)
         self.events_out += self._delete(db, marks, segment.id if segment else 0, now)
         if segment is not None:
