@@ -6,6 +6,7 @@ and others have not, decides nothing.
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Protocol
 
@@ -51,9 +52,15 @@ class Tree(Protocol):
         """May be evicted from the device now."""
         ...
 
-    def survives_eviction(self, record: NodeRecord) -> bool:
-        """Evicted from the device, it will be in host memory."""
-        ...
+
+@dataclass(slots=True)
+class _Chosen:
+    """A device victim whose fate is not known yet, and what its choice is to be told with."""
+
+    record: NodeRecord
+    decision: str = ""
+    leaves: int = 0
+    took_ns: int = 0
 
 
 class CacheManager:
@@ -82,6 +89,7 @@ class CacheManager:
         #: While set, the walk ends at the first victim that it does not admit.
         self.only: Callable[[NodeRecord], bool] | None = None
         self._walk: list[NodeRecord] = []
+        self._chosen: _Chosen | None = None
         self._held: dict[int, list[NodeRecord]] = {}
         self._names: dict[int, str] = {}
         self._always_score = always_score
@@ -96,6 +104,7 @@ class CacheManager:
         self.host.clear()
         self.prefetch.reset()
         self._walk.clear()
+        self._chosen = None
         self._held.clear()
         if self.telemetry:
             self.telemetry.reset()
@@ -146,24 +155,39 @@ class CacheManager:
 
     def next_device_victim(self) -> NodeRecord | None:
         """The next device victim of the walk; None ends the walk."""
+        self._settle()
         started = self.timer() if self.telemetry else 0
         record = self.device.peek()
         if record is None or (self.only is not None and not self.only(record)):
             return None
+        chosen = self._chosen = _Chosen(record)
+        if self.telemetry:
+            chosen.decision = catalog.decision_of(self.policy, record, self.device.peek_second())
+            chosen.leaves, chosen.took_ns = len(self.device), self.timer() - started
+        self.device.discard(record)
+        self._walk.append(record)
+        return record
+
+    def _settle(self) -> None:
+        """What became of the last victim: a node whose write back found no room may have stayed, and then nothing was evicted."""
+        chosen, self._chosen = self._chosen, None
+        if chosen is None:
+            return
+        record, tier = chosen.record, self.tree.tier_of(chosen.record)
+        if tier not in ("host", "none"):
+            return
         self.counts["evicted_nodes"] += 1
         self.counts["evicted_tokens"] += record.tokens
         record.evicted_step = self.step
         if self.telemetry:
-            to_tier = "host" if self.tree.survives_eviction(record) else "none"
-            self._report(self.telemetry, record, self.device, self.policy, ("device", to_tier), started)
-        self.device.discard(record)
-        self._walk.append(record)
+            workflow = self.event_id(record.last_workflow)
+            self.telemetry.eviction(record, "device", tier, chosen.decision, chosen.leaves, chosen.took_ns, workflow)
         if record.prefetch_id:
             self.prefetch.evicted(record)
-        return record
 
     def end_device_walk(self) -> None:
         """Whoever was chosen but could not be evicted is a candidate again; whoever moved to the host may be prefetched."""
+        self._settle()
         for record in self._walk:
             if self.tree.is_device_leaf(record):
                 self.device.add(record)
@@ -179,16 +203,11 @@ class CacheManager:
             return None
         if self.telemetry:
             policy = self._lae if self._host_by_recency() else self.policy
-            self._report(self.telemetry, record, self.host, policy, ("host", "none"), started)
+            decision = catalog.decision_of(policy, record, self.host.peek_second())
+            took, workflow = self.timer() - started, self.event_id(record.last_workflow)
+            self.telemetry.eviction(record, "host", "none", decision, len(self.host), took, workflow)
         self.host.discard(record)
         return record
-
-    def _report(
-        self, telemetry: Telemetry, record: NodeRecord, queue: LazyQueue[NodeRecord], policy: Policy, tiers: tuple[str, str], started: int,
-    ) -> None:
-        decision = catalog.decision_of(policy, record, queue.peek_second())
-        took = self.timer() - started
-        telemetry.eviction(record, *tiers, decision, len(queue), took, self.event_id(record.last_workflow))
 
     def event_id(self, workflow: int) -> int:
         """Id in the event stream of the name of a workflow, live or past, by its number; 0 when forgotten."""
@@ -217,9 +236,9 @@ class CacheManager:
         self.device.push(record)
         self.host.push(record)
 
-    def predicted(self, workflow: Workflow, took_ns: int) -> None:
+    def predicted(self, workflow: Workflow, version: int, took_ns: int) -> None:
         if self.telemetry:
-            self.telemetry.prediction(workflow, self.predictor.version, took_ns / 1e3)
+            self.telemetry.prediction(workflow, version, took_ns / 1e3)
 
     def started(self, workflow: Workflow) -> None:
         if self.telemetry:

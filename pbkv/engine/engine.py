@@ -39,9 +39,8 @@ class Engine:
         self.clock = Clock()
         self.knobs = knobs or KnobSet()
         self.link = Link(timing.link_bytes_per_s, settings.link_shared)
-        writes_back = settings.host_tokens > 0 and settings.write_policy == "write_back"
         self.manager = CacheManager(
-            NodeView(writes_back=writes_back), self.knobs, predictor or OnlineMarkov(), bytes_per_token=timing.bytes_per_token,
+            NodeView(), self.knobs, predictor or OnlineMarkov(), bytes_per_token=timing.bytes_per_token,
             timer=timer or (lambda: int(self.clock.now * 1e9)),
         )
         self.copies = LinkCopies(self.link, self.clock, settings.page_size * timing.bytes_per_token)

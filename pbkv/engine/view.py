@@ -14,9 +14,6 @@ GROWTH_TOKENS = 64
 class NodeView:
     """pbkv.manager.Tree on the nodes of the embedded tree."""
 
-    def __init__(self, *, writes_back: bool) -> None:
-        self._writes_back = writes_back
-
     def tier_of(self, record: NodeRecord) -> str:
         node = cast(Node, record.node)
         return ("both" if node.on_host else "device") if node.on_device else ("host" if node.on_host else "none")
@@ -30,9 +27,6 @@ class NodeView:
 
     def is_device_leaf(self, record: NodeRecord) -> bool:
         return record.node.leaf == DEVICE_LEAF  # type: ignore[attr-defined]
-
-    def survives_eviction(self, record: NodeRecord) -> bool:
-        return cast(Node, record.node).on_host or self._writes_back
 
 
 class LoadRoom:

@@ -65,9 +65,11 @@ class NodeTree:
     """What the cache manager asks about nodes (pbkv.manager.Tree)."""
 
     def __init__(self, cache: Any) -> None:
-        self._cache, self._core = cache, cache.tree_core
+        self._core = cache.tree_core
 
     def tier_of(self, record: NodeRecord) -> str:
+        if record.node_id not in self._core._node_arena:
+            return "none"  # SGLang leaves the indices of a deleted node on it
         device, host = self.tokens_of(record)
         return ("both" if host else "device") if device else ("host" if host else "none")
 
@@ -80,6 +82,3 @@ class NodeTree:
 
     def is_device_leaf(self, record: NodeRecord) -> bool:
         return record.node in self._core.evictable_device_leaves
-
-    def survives_eviction(self, record: NodeRecord) -> bool:
-        return bool(record.node.backuped or self._cache.is_write_back)  # type: ignore[attr-defined]

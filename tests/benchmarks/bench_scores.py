@@ -78,9 +78,6 @@ class Flat:
     def is_device_leaf(self, record: NodeRecord) -> bool:
         return False
 
-    def survives_eviction(self, record: NodeRecord) -> bool:
-        return False
-
 
 class World:
     """`leaves` leaves, LEAVES_PER_WORKFLOW per live workflow."""

@@ -43,9 +43,6 @@ class NoTree:
     def is_device_leaf(self, record: NodeRecord) -> bool:
         return False
 
-    def survives_eviction(self, record: NodeRecord) -> bool:
-        return False
-
 
 class Cache(CacheManager):
     """A cache that has come to step 7; `sink` is its event stream."""

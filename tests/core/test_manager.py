@@ -9,14 +9,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pbkv import manager as manager_module
+from pbkv.events.wire import decode
+from pbkv.events.writer import EventWriter
 from pbkv.eviction.catalog import POLICIES
 from pbkv.eviction.queue import LazyQueue
 from pbkv.identity import CallIdentity
 from pbkv.knobs import KnobSet
 from pbkv.manager import CacheManager
 from pbkv.predictor.markov import OnlineMarkov
+from pbkv.prefetch.planner import COOLDOWN_STEPS
 from pbkv.record import NodeRecord
+from pbkv.telemetry import TIERS, Telemetry
 from tests.core.fakes import Node, record
+from tests.support.stream import Recorder
 
 NAMES, AGENTS = [f"w{n}" for n in range(5)], ["plan", "code", "test"]
 
@@ -39,9 +44,6 @@ class Tree:
 
     def is_device_leaf(self, record: NodeRecord) -> bool:
         return self.tier_of(record) == "device" and not any(self.tier_of(c.record) == "device" for c in record.node.children)  # type: ignore[attr-defined]
-
-    def survives_eviction(self, record: NodeRecord) -> bool:
-        return True
 
 
 class Leafy(Node):
@@ -302,3 +304,25 @@ def test_a_victim_that_stayed_is_a_candidate_again_and_one_that_moved_may_be_pre
     assert moves.record not in made.device
     assert moves.record in made.prefetch.queue
     assert stays.record not in made.prefetch.queue
+
+
+def test_only_what_left_the_device_counts_as_evicted() -> None:
+    """A write back that found no room leaves its node where it is: no count, no event, no wait before it may be loaded again."""
+    made, tree = manager("he")
+    sink = Recorder()
+    made.observe_with(Telemetry(EventWriter("test", sink, epoch=1), tree.tier_of, tree.parent_of, made.state.agent_names))
+    stays, moves, goes = (Leafy(float(n)) for n in (1, 2, 3))
+    for n in (stays, moves, goes):
+        tree.tier[n.record] = "device"
+        made.device.add(n.record)
+    for n, tier in ((stays, "device"), (moves, "host"), (goes, "none")):
+        assert made.next_device_victim() is n.record
+        tree.tier[n.record] = tier
+    assert made.counts["evicted_nodes"] == 1, "the last one's fate is not known before the walk goes on"
+    made.end_device_walk()
+    assert (made.counts["evicted_nodes"], made.counts["evicted_tokens"]) == (2, moves.record.tokens + goes.record.tokens)
+    assert made.telemetry is not None
+    made.telemetry.end_step(1)
+    rows = [row for p in sink.payloads for row in decode(p).tables.get("eviction", ())]
+    assert [(r["node"], r["to_tier"]) for r in rows] == [(moves.record.node_id, TIERS["host"]), (goes.record.node_id, TIERS["none"])]
+    assert stays.record.evicted_step < -COOLDOWN_STEPS

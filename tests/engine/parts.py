@@ -83,11 +83,11 @@ class HeldCopies:
             self.tree.loaded(node, edge)
 
 
-def make_manager(knobs: dict[str, Any], *, writes_back: bool = False) -> CacheManager:
+def make_manager(knobs: dict[str, Any]) -> CacheManager:
     """The real manager, for a tree of its own."""
     made = KnobSet()
     made.values.update(knobs)
-    return CacheManager(NodeView(writes_back=writes_back), made, OnlineMarkov(), bytes_per_token=1, timer=lambda: 0)
+    return CacheManager(NodeView(), made, OnlineMarkov(), bytes_per_token=1, timer=lambda: 0)
 
 
 def make_tree(device: int, host: int = 0, page: int = 1, write_policy: WritePolicy = "write_through", keeper: object = None) -> TwoTierTree:

@@ -193,7 +193,7 @@ def test_prefetch_is_told_what_a_load_takes_and_what_room_running_calls_need() -
     tree.copies.settle()  # type: ignore[attr-defined]
     assert room.evict(5) == 20
     assert room.load_tokens(node.record) == 20
-    assert NodeView(writes_back=False).tier_of(node.record) == "host"
+    assert NodeView().tier_of(node.record) == "host"
     assert room.load(node.record)
     assert room.load_tokens(node.record) == 0
     manager.state.close("w")
@@ -203,11 +203,11 @@ def test_prefetch_is_told_what_a_load_takes_and_what_room_running_calls_need() -
 
 def test_a_view_says_where_a_node_is() -> None:
     tree = make_tree(100, 100, PAGE)
-    view = NodeView(writes_back=False)
+    view = NodeView()
     tree.device.take(3)
     end = tree.insert(tree.root, (1, 2, 3), 0, 0, 0)
     assert (view.tier_of(end.record), view.tokens_of(end.record), view.parent_of(end.record)) == ("both", (30, 30), 0)
-    assert not view.is_device_leaf(end.record) and view.survives_eviction(end.record)
+    assert not view.is_device_leaf(end.record)
     tree.copies.settle()  # type: ignore[attr-defined]
     assert view.is_device_leaf(end.record)
     tree.evict(3)
