@@ -36,7 +36,9 @@ class Listener(Protocol):
         """The record's place in the order may have become earlier for another reason: retired, or a policy's own."""
         ...
 
-    def predicted(self, workflow: Workflow, took_ns: int) -> None: ...
+    def predicted(self, workflow: Workflow, version: int, took_ns: int) -> None:
+        """The workflow has a new prediction, made by the predictor of that version."""
+        ...
 
     def started(self, workflow: Workflow) -> None: ...
 
@@ -63,6 +65,8 @@ class CacheState:
         self.agents: dict[str, int] = {}
         self.agent_names: list[str] = []
         self.now = 0.0
+        #: Workflows to be predicted together, and whether at the reply of their newest call; None = each is predicted at once.
+        self.due: dict[Workflow, bool] | None = None
         self._max_workflows, self._timer = max_workflows, timer
         self._workflow_ids = 0
 
@@ -94,18 +98,44 @@ class CacheState:
         self.live.move_to_end(workflow.name)
         if self.scoring:
             # After a call that says it is the last there is nothing to predict: its nodes are not expected to be read again.
-            self._predict(workflow, over=identity.final)
-            if not self.policy.structural:  # else what this call reads comes first, see `touch`
+            made = self._predict(workflow, over=identity.final)
+            if made and not self.policy.structural:  # else what this call reads comes first, see `touch`
                 self._rescore(workflow)
         return workflow, agent
 
-    def _predict(self, workflow: Workflow, *, over: bool = False, reply: bool = False) -> None:
-        moment = Moment(workflow.name, workflow.path, workflow.calls, reply, workflow.text)
+    def _predict(self, workflow: Workflow, *, over: bool = False, reply: bool = False) -> bool:
+        """False when it is put off."""
+        if self.due is not None:
+            self.due.pop(workflow, None)
+            if not over:
+                self.due[workflow] = reply
+                return False
         started = self._timer()
-        workflow.prediction = Prediction() if over else self.predictor.predict(moment)
-        took = self._timer() - started
+        prediction = Prediction() if over else self.predictor.predict(_moment(workflow, reply))
+        self._take(workflow, prediction, self.predictor.version, self._timer() - started)
+        return True
+
+    def _take(self, workflow: Workflow, prediction: Prediction, version: int, took_ns: int) -> None:
+        workflow.prediction = prediction
         self._plan(workflow)
-        self.listener.predicted(workflow, took)
+        self.listener.predicted(workflow, version, took_ns)
+
+    def take_due(self) -> list[tuple[Workflow, Moment]]:
+        """What was put off, in the order of the newest reason to predict; the caller answers each with `answered`."""
+        due = [(workflow, _moment(workflow, reply)) for workflow, reply in (self.due or {}).items()]
+        if self.due:
+            self.due.clear()
+        return due
+
+    def answered(self, workflow: Workflow, prediction: Prediction, version: int, took_ns: int) -> None:
+        """The prediction of a workflow that was due. It must be the same on all ranks, bit for bit: scores are made of it."""
+        self._take(workflow, prediction, version, took_ns)
+        self._rescore(workflow)
+
+    def heard(self, workflow: Workflow) -> None:
+        """The prompt of the newest call has been read to its end, later than the call began: it says more than was known then."""
+        if self.scoring and self.due is not None and not workflow.ended:
+            self._predict(workflow)
 
     def _plan(self, workflow: Workflow) -> None:
         workflow.plan = self.policy.plan(workflow, self.knobs.number("gamma"), int(self.knobs["k"]))
@@ -206,8 +236,7 @@ class CacheState:
             workflow.ended = workflow.ended or "final"
         if workflow.ended and workflow.running <= 0:
             self._retire(workflow, workflow.ended)
-        elif self.scoring and self.predictor.at_reply and not workflow.ended:
-            self._predict(workflow, reply=True)
+        elif self.scoring and self.predictor.at_reply and not workflow.ended and self._predict(workflow, reply=True):
             self._rescore(workflow)
 
     def close(self, name: str, reason: str = "closed") -> bool:
@@ -236,6 +265,8 @@ class CacheState:
     def _retire(self, workflow: Workflow, reason: str) -> None:
         workflow.ended = reason
         self.live.pop(workflow.name, None)
+        if self.due:
+            self.due.pop(workflow, None)
         if workflow.path and reason != "aborted":
             self.predictor.observe(workflow.path, END)
         gone: list[NodeRecord] = []
@@ -292,8 +323,8 @@ class CacheState:
         begins, self.scoring = wanted and not self.scoring, wanted
         if begins:
             for workflow in self.live.values():
-                self._predict(workflow)
-                self._rescore(workflow)
+                if self._predict(workflow):
+                    self._rescore(workflow)
 
     # ---- tree --------------------------------------------------------------------------------------------------------------
 
@@ -322,6 +353,10 @@ class CacheState:
         for workflow in self.live.values():
             for record in workflow.records:
                 self.forget(record)
+
+
+def _moment(workflow: Workflow, reply: bool) -> Moment:
+    return Moment(workflow.name, workflow.path, workflow.calls, reply, workflow.text)
 
 
 def _leave(workflow: Workflow, record: NodeRecord, access: Access) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 #: The agent id that stands for the end of the workflow.
 END = -1
@@ -47,3 +47,19 @@ class Predictor(Protocol):
     def predict(self, moment: Moment) -> Prediction:
         """What follows, for K_MAX steps."""
         ...
+
+
+@runtime_checkable
+class Together(Protocol):
+    """A predictor for which many at once cost less than one after the other."""
+
+    def predict_many(self, moments: Sequence[Moment]) -> Sequence[Prediction]:
+        """One prediction per moment; every path must have a call."""
+        ...
+
+
+def predict_all(predictor: Predictor, moments: Sequence[Moment]) -> list[Prediction]:
+    """One prediction per moment; every path must have a call."""
+    if isinstance(predictor, Together):
+        return list(predictor.predict_many(moments))
+    return [predictor.predict(moment) for moment in moments]

@@ -21,7 +21,7 @@ _WIDTHS = {"node": 256, "path": 256, "text": 1024, "hidden": 1024, "candidate": 
 
 
 @dataclass(frozen=True)
-class Predictions:
+class Predictions(Sequence[Prediction]):
     """B predictions at once. `visits`: [candidates, K_MAX, B], `ends`: [K_MAX, B]; `ids[c]`: the cache's id of candidate c, -1 while it
     has not met that agent.
     """
@@ -30,7 +30,12 @@ class Predictions:
     ends: Floats
     ids: Sequence[int]
 
-    def __getitem__(self, n: int) -> Prediction:
+    def __len__(self) -> int:
+        return self.ends.shape[1]
+
+    def __getitem__(self, n: int) -> Prediction:  # type: ignore[override]
+        if not 0 <= n < len(self):
+            raise IndexError(n)
         steps = self.visits[:, :, n].T.tolist()
         visits = [{agent: p for agent, p in zip(self.ids, step, strict=True) if p >= LEAST and agent >= 0} for step in steps]
         return Prediction(tuple(visits), tuple(self.ends[:, n].tolist()))

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from pbkv.knobs import K_MAX
-from pbkv.predictor.base import Moment, Prediction, Predictor
+from pbkv.predictor.base import Moment, Prediction, Predictor, predict_all
 from pbkv.predictor.markov import OnlineMarkov
 
 #: How fast older outcomes lose their say: the newest 1 / (1 - FORGET) = 50 outcomes of an agent and step count.
@@ -33,21 +33,27 @@ class Mixed:
     version = 8
 
     def __init__(self, trained: Predictor, online: OnlineMarkov | None = None) -> None:
-        self._trained, self._online = trained, online or OnlineMarkov()
+        self._trained, self.online = trained, online or OnlineMarkov()
         self.at_reply = trained.at_reply
         self._evidence: dict[int, list[float]] = {}
         self._pending: OrderedDict[str, list[_Pair]] = OrderedDict()
 
     def observe(self, path: Sequence[int], agent: int) -> None:
         self._trained.observe(path, agent)
-        self._online.observe(path, agent)
+        self.online.observe(path, agent)
 
     def predict(self, moment: Moment) -> Prediction:
-        if not moment.path:
-            return Prediction()
-        trained, online = self._trained.predict(moment), self._online.predict(moment)
+        return self._mix(moment, self._trained.predict(moment)) if moment.path else Prediction()
+
+    def predict_many(self, moments: Sequence[Moment]) -> list[Prediction]:
+        """The same as one after the other, with the trained predictor asked for all at once; every path must have a call."""
+        return [self._mix(moment, trained) for moment, trained in zip(moments, predict_all(self._trained, moments), strict=True)]
+
+    def _mix(self, moment: Moment, trained: Prediction) -> Prediction:
+        online = self.online.predict(moment)
         pending = self._pending.pop(moment.workflow, [])
-        if not moment.reply:
+        # What came is scored once, at the first prediction after it.
+        if not pending or pending[-1][0] < moment.calls:
             self._score(pending, moment)
         agent = moment.path[-1]
         # A prediction made at the reply of a call takes the place of the one made at its prefill.

@@ -74,7 +74,7 @@ class Notes:
     def rekeyed(self, record: NodeRecord) -> None:
         self.falls.append(record)
 
-    def predicted(self, workflow: Workflow, took_ns: int) -> None:
+    def predicted(self, workflow: Workflow, version: int, took_ns: int) -> None:
         self.predictions.append(workflow)
 
     def started(self, workflow: Workflow) -> None:
