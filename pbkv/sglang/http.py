@@ -8,10 +8,12 @@ from typing import Any, cast
 
 from pbkv.config import ServerConfig
 from pbkv.control.access import require_token
-from pbkv.control.models import KnobPatch
+from pbkv.control.models import KnobPatch, RecordAsk
+from pbkv.control.programs import programs_router
 from pbkv.control.router import control_router
 from pbkv.errors import PbkvError, StaleVersion, UsageError
 from pbkv.identity import parse_payload
+from pbkv.sglang.arrivals import Arrivals
 from pbkv.sglang.control import PbkvCommandReq
 
 log = logging.getLogger("pbkv")
@@ -29,17 +31,23 @@ class SchedulerBackend:
 
     async def command(self, op: str, **body: Any) -> Any:
         """Run a command and return its answer. Raises StaleVersion, UsageError or PbkvError."""
+        return (await self._ask(op, body))[0]
+
+    async def close(self, workflow: str) -> bool:
+        """End a workflow; whether any replica had it."""
+        return any(answer["closed"] for answer in await self._ask("close", {"workflow": workflow}))
+
+    async def _ask(self, op: str, body: dict[str, Any]) -> list[Any]:
         self._manager.auto_create_handle_loop()
         request = PbkvCommandReq(op=op, body=json.dumps(body))
         try:
             answers = await asyncio.wait_for(self._manager.pbkv_command_communicator(request), ANSWER_S)
         except TimeoutError:
             raise PbkvError(f"the scheduler did not answer within {ANSWER_S:g} s; it may be stuck or gone") from None
-        answer = next((a for a in answers if a.status != 200), answers[0])
-        result = json.loads(answer.body)
-        if answer.status == 200:
-            return result
-        raise {409: StaleVersion, 422: UsageError}.get(answer.status, PbkvError)(str(result["error"]))
+        bad = next((a for a in answers if a.status != 200), None)
+        if bad is None:
+            return [json.loads(a.body) for a in answers]
+        raise {409: StaleVersion, 422: UsageError}.get(bad.status, PbkvError)(str(json.loads(bad.body)["error"]))
 
     async def knobs(self) -> dict[str, Any]:
         return await self.command("knobs")
@@ -58,10 +66,15 @@ class SchedulerBackend:
 
 
 def mount(app: Any, tokenizer_manager: Any, config: ServerConfig, host: str) -> None:
-    """Add /pbkv to SGLang's app. Off loopback a token is required: anyone who reaches the port could change the knobs."""
+    """Add /pbkv, and other systems' ways to name calls, to SGLang's app. Off loopback a token is required: anyone who reaches the port
+    could change the knobs.
+    """
     token = config.token()
     require_token(host, token, "PBKV_CONFIG")
-    app.include_router(control_router(SchedulerBackend(tokenizer_manager), token))
+    backend = SchedulerBackend(tokenizer_manager)
+    app.include_router(control_router(backend, token))
+    app.include_router(programs_router(backend.close))
+    app.add_middleware(Arrivals)
 
 
 def start_clock(tokenizer_manager: Any) -> None:

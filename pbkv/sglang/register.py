@@ -140,9 +140,11 @@ def _before_http(server_args: Any, tokenizer_manager: Any, *args: Any, **kwargs:
     from sglang.srt.entrypoints.http_server import app
 
     from pbkv.config import load_config
+        from pbkv.sglang.arrivals import adopt_identity
     from pbkv.sglang.http import mount
 
     try:
+        adopt_identity(obj)
         mount(app, tokenizer_manager, load_config(), str(server_args.host))
     except UsageError as error:
         _stop(str(error))

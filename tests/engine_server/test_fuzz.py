@@ -16,8 +16,9 @@ JSON = st.recursive(
 )
 CHAT_FIELDS = (
     "messages", "max_tokens", "max_completion_tokens", "stream", "stream_options", "custom_params", "kv_hints", "session_id", "model", "n",
+    "program_id", "extra_body",
 )
-GENERATE_FIELDS = ("text", "input_ids", "sampling_params", "custom_params", "kv_hints", "session_id")
+GENERATE_FIELDS = ("text", "input_ids", "sampling_params", "custom_params", "kv_hints", "session_id", "program_id", "extra_body")
 
 
 def post(server: EmbeddedServer, path: str, body: Any) -> int:
@@ -26,7 +27,7 @@ def post(server: EmbeddedServer, path: str, body: Any) -> int:
 
 @settings(max_examples=60)
 @given(body=JSON)
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/generate", "/close_session"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/generate", "/close_session", "/programs/release"])
 def test_any_json(server: EmbeddedServer, path: str, body: Any) -> None:
     assert post(server, path, body) in (200, 400)
 

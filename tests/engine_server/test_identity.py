@@ -60,6 +60,59 @@ def test_session_as_workflow_until_it_is_closed(server: EmbeddedServer, events: 
     assert end["retired_device_tokens"] > 0
 
 
+def chat_with(server: EmbeddedServer, headers: dict[str, str], **body: Any) -> None:
+    request = {"messages": [{"role": "user", "content": "hello there, engine " * 3}], "max_tokens": 2, **body}
+    assert server.call("POST", "/v1/chat/completions", request, **headers).status_code == 200
+
+
+def test_a_dynamo_session_until_its_final_request(server: EmbeddedServer, events: Events) -> None:
+    for final in ("false", "true"):
+        chat_with(server, {"X-Dynamo-Session-ID": "chain-1", "X-Dynamo-Parent-Session-ID": "run", "X-Dynamo-Session-Final": final})
+    events.drain()
+    assert [(r["step"], r["final"]) for r in rows_of(events, "call", "chain-1")] == [(0, 0), (1, 1)]
+    assert [REASONS[r["reason"]] for r in rows_of(events, "workflow", "chain-1")] == ["none", "final", "final"]
+
+
+@pytest.mark.parametrize("where", ["field", "extra_body", "generate"])
+def test_a_program_until_it_is_released(server: EmbeddedServer, events: Events, where: str) -> None:
+    name = f"program-{where}"
+    if where == "generate":
+        server.generate(list(range(64)), program_id=name)
+    else:
+        chat_with(server, {}, **({"program_id": name} if where == "field" else {"extra_body": {"program_id": name}}))
+    for released in (True, False):
+        answer = server.call("POST", "/programs/release", {"program_id": name})
+        assert (answer.status_code, answer.json()) == (200, {"program_id": name, "released": released})
+    events.drain()
+    assert [REASONS[r["reason"]] for r in rows_of(events, "workflow", name)] == ["none", "closed", "closed"]
+
+
+def test_the_strongest_of_several_identities_counts(server: EmbeddedServer, events: Events) -> None:
+    body: dict[str, Any] = {
+        "custom_params": {"pbkv": {"workflow": "by-params"}}, "kv_hints": hints(workflow="by-hint"), "session_id": "by-session",
+        "program_id": "by-program",
+    }
+    headers = {"X-Dynamo-Session-ID": "by-header"}
+    for strongest in ("custom_params", "kv_hints", "session_id", "X-Dynamo-Session-ID", "program_id"):
+        chat_with(server, headers, **body)
+        body.pop(strongest, None)
+        headers.pop(strongest, None)
+    events.drain()
+    known = names(events, Namespace.WORKFLOW)
+    seen = [known[r["workflow"]] for r in events.rows["call"] if known.get(r["workflow"], "").startswith("by-")]
+    assert seen == ["by-params", "by-hint", "by-session", "by-header", "by-program"]
+    for name in seen:
+        server.call("POST", "/close_session", {"session_id": name})
+
+
+def test_a_malformed_program_is_served_and_counted(server: EmbeddedServer) -> None:
+    before = server.state()["counts"]
+    chat_with(server, {}, program_id=["p"])
+    assert server.call("POST", "/programs/release", {"program_id": ["p"]}).status_code == 400
+    after = server.state()["counts"]
+    assert (after["malformed"], after["unattributed"]) == (before["malformed"] + 1, before["unattributed"] + 1)
+
+
 @pytest.mark.parametrize("payload", HOSTILE, ids=[repr(h)[:30] for h in HOSTILE])
 def test_malformed_identity_is_served_and_counted(server: EmbeddedServer, payload: object) -> None:
     before = server.state()["counts"]

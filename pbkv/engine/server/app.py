@@ -7,11 +7,13 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from pydantic import BaseModel, ValidationError
 
+from pbkv.control.programs import programs_router
 from pbkv.control.router import ControlBackend, Refused, control_router, read_body, what_is_wrong
 from pbkv.engine.server import openai
 from pbkv.engine.server.errors import BadRequest, refusal
 from pbkv.engine.server.models import ChatRequest, CloseSession, GenerateRequest
 from pbkv.engine.server.service import Service
+from pbkv.identity import session_workflow
 
 #: Bytes of a request body beside its text: identity, and what is ignored.
 MAX_BESIDE = 1 << 20
@@ -25,6 +27,7 @@ def make_app(service: Service, backend: ControlBackend, token: str | None) -> Fa
     """All routes. `token` guards /pbkv alone, as it does with the plugin."""
     app = FastAPI(title="PBKV embedded engine", openapi_url=None)
     app.include_router(control_router(backend, token))
+    app.include_router(programs_router(service.close))
     limit = MAX_BESIDE + _ESCAPED * service.calls.context
 
     async def parse(request: Request, model: type[Model]) -> Model:
@@ -40,7 +43,7 @@ def make_app(service: Service, backend: ControlBackend, token: str | None) -> Fa
         return JSONResponse(openai.models(service))
 
     async def close_session(request: Request) -> Response:
-        service.close((await parse(request, CloseSession)).session_id)
+        await service.close(session_workflow((await parse(request, CloseSession)).session_id))
         return JSONResponse({})
 
     async def flush_cache(request: Request) -> Response:

@@ -3,9 +3,11 @@
 import itertools
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pbkv.adapters import adapted_identity, program_in
 from pbkv.engine.requests import EngineRequest, Finished, pages_of
 from pbkv.engine.server.errors import BadRequest
 from pbkv.engine.server.models import Identified
@@ -34,14 +36,16 @@ class Calls:
         self._ids = itertools.count(1)
         self._warned = -_WARN_S
 
-    def make(self, asked: Identified, custom_params: Any, prompt: bytes, tokens: int) -> Written:
+    def make(
+        self, asked: Identified, custom_params: Any, prompt: bytes, tokens: int, headers: Mapping[str, str] | None = None,
+    ) -> Written:
         """Raises BadRequest when prompt and reply do not fit into the context."""
         if not prompt:
             raise BadRequest("the prompt is empty; expected at least one token")
         if len(prompt) + tokens > self.context:
             wanted = f"the prompt has {len(prompt)} tokens and {tokens} more are asked for"
             raise BadRequest(f"{wanted}; the context holds {self.context}: shorten one of them")
-        identity = self._identity(asked, custom_params)
+        identity = self._identity(asked, custom_params, headers or {})
         reply = reply_to(prompt, tokens)
         full, further = pages_of(len(prompt), tokens, self._pages.page_size)
         pages = self._pages.of(prompt + reply)
@@ -51,10 +55,11 @@ class Calls:
             prompt_tokens=len(prompt), output_tokens=tokens, output_pages=pages[full : full + further],
         ), reply)
 
-    def _identity(self, asked: Identified, custom_params: Any) -> CallIdentity | None:
+    def _identity(self, asked: Identified, custom_params: Any, headers: Mapping[str, str]) -> CallIdentity | None:
         hints = asked.kv_hints.actions if asked.kv_hints else []
         try:
-            return identity_of(custom_params, [(a.action_type, a.payload) for a in hints], asked.session_id)
+            own = identity_of(custom_params, [(a.action_type, a.payload) for a in hints], asked.session_id)
+            return own or adapted_identity(headers, program_in({"program_id": asked.program_id, "extra_body": asked.extra_body}))
         except UsageError as error:
             self._counts["malformed"] += 1
             if (now := time.monotonic()) - self._warned >= _WARN_S:

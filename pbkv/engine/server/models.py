@@ -59,6 +59,8 @@ class Identified(BaseModel):
     custom_params: Any = None
     kv_hints: KvHints | None = None
     session_id: str | None = None
+    program_id: Any = None
+    extra_body: Any = None
 
 
 class ChatRequest(Identified):

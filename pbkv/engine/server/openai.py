@@ -28,7 +28,7 @@ def models(service: Service) -> dict[str, Any]:
 async def chat(service: Service, asked: ChatRequest, request: Request) -> Response:
     """POST /v1/chat/completions."""
     prompt = chat_bytes([m.plain() for m in asked.messages])
-    written = service.calls.make(asked, asked.custom_params, prompt, asked.tokens)
+    written = service.calls.make(asked, asked.custom_params, prompt, asked.tokens, request.headers)
     head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": asked.model or service.model}
     if asked.stream:
         # Before the answer begins: a refusal still has its status.
@@ -70,7 +70,7 @@ async def generate(service: Service, asked: GenerateRequest, request: Request) -
     """POST /generate, SGLang's own interface, without streaming."""
     prompt, sampling = _prompt_of(asked), asked.sampling_params
     custom = asked.custom_params if sampling.custom_params is None else sampling.custom_params
-    written = service.calls.make(asked, custom, prompt, sampling.max_new_tokens)
+    written = service.calls.make(asked, custom, prompt, sampling.max_new_tokens, request.headers)
     try:
         done = await service.finish(written, request)
     except ClientGone:

@@ -10,7 +10,6 @@ from pbkv.engine.server.calls import Calls, Written
 from pbkv.engine.server.errors import BadRequest
 from pbkv.engine.server.live import Live
 from pbkv.engine.server.meters import Meters
-from pbkv.identity import session_workflow
 
 
 class ClientGone(Exception):
@@ -59,10 +58,11 @@ class Service:
         if self.live.abort(written.request):
             self.meters.left()
 
-    def close(self, session_id: str) -> None:
-        """The workflow a session stands for is over."""
-        self.live.engine.close(session_workflow(session_id))
+    async def close(self, workflow: str) -> bool:
+        """The workflow is over; False when no such workflow is live."""
+        closed = self.live.engine.close(workflow)
         self.live.publish()
+        return closed
 
     def flush(self) -> bool:
         """Empty the cache; False while requests are waiting or running."""
