@@ -30,7 +30,7 @@ class Commands:
         self.history: list[Body] = []
         self._ops: dict[str, Callable[[Body], Any]] = {
             "knobs": self._knobs, "patch": self._patch, "confirm": self._confirm, "history": self._history, "tick": self._tick,
-            "state": self._state,
+            "state": self._state, "close": self._close,
         }
 
     def run(self, op: str, **body: Any) -> Any:
@@ -104,6 +104,9 @@ class Commands:
         if changes:
             self._applied(changes, body["wall_ns"])
         return {}
+
+    def _close(self, body: Body) -> Body:
+        return {"closed": self._manager.state.close(str(body["workflow"]))}
 
     def _state(self, body: Body) -> Body:
         manager = self._manager

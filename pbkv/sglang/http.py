@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from pbkv.config import ServerConfig
 from pbkv.control.access import require_token
-from pbkv.control.models import KnobPatch, RecordAsk
+from pbkv.control.models import KnobPatch
 from pbkv.control.programs import programs_router
 from pbkv.control.router import control_router
 from pbkv.errors import PbkvError, StaleVersion, UsageError

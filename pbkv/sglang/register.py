@@ -122,9 +122,11 @@ def _chosen() -> bool:
 
 def _before_tokenized(manager: Any, obj: Any, *args: Any, **kwargs: Any) -> None:
     if _chosen():
+        from pbkv.sglang.arrivals import adopt_identity
         from pbkv.sglang.http import clean_identity
 
         clean_identity(obj)
+        adopt_identity(obj)
 
 
 def _after_handle_loop(result: Any, manager: Any) -> None:
@@ -140,11 +142,9 @@ def _before_http(server_args: Any, tokenizer_manager: Any, *args: Any, **kwargs:
     from sglang.srt.entrypoints.http_server import app
 
     from pbkv.config import load_config
-        from pbkv.sglang.arrivals import adopt_identity
     from pbkv.sglang.http import mount
 
     try:
-        adopt_identity(obj)
         mount(app, tokenizer_manager, load_config(), str(server_args.host))
     except UsageError as error:
         _stop(str(error))
