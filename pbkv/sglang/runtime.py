@@ -139,5 +139,6 @@ def _predictor(config: ServerConfig, roster: Roster, ranks: int) -> Predictor:
 
 def _bytes_per_token(cache: Any) -> int:
     pool = cache.token_to_kv_pool_allocator.get_kvcache()
-    k_bytes, v_bytes = pool.get_kv_size_bytes()
-    return max(1, int(k_bytes + v_bytes) // max(1, int(pool.size) + int(pool.page_size)))
+    size = pool.get_kv_size_bytes()  # (K, V), or one latent for both with MLA
+    total = sum(map(int, size)) if isinstance(size, tuple) else int(size)
+    return max(1, total // max(1, int(pool.size) + int(pool.page_size)))
