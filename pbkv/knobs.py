@@ -1,6 +1,6 @@
 """The knobs an operator may turn while the server runs: names, bounds, units, meaning, and versioned, all-or-nothing changes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pbkv.errors import StaleVersion, UsageError
@@ -164,6 +164,13 @@ class KnobSet:
         if self._pending is None or self._pending.version != version:
             raise StaleVersion(f"version = {version}: no change of that version waits for confirmation")
         self._pending = None
+
+    def keep(self, names: Iterable[str]) -> None:
+        """These knobs are no longer part of the unconfirmed change: nobody takes them back."""
+        if self._pending is not None:
+            for name in names:
+                self._pending.previous.pop(name, None)
+            self._pending = self._pending if self._pending.previous else None
 
     def expire(self, now: float, step: int) -> list[Change]:
         """Take back an unconfirmed change whose time is over; returns what changed."""

@@ -132,6 +132,16 @@ class CacheManager:
         if suffix in self.prefetch.queue:
             self.prefetch.queue.add(prefix)
 
+    # ---- workflows ---------------------------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """Move the clock, seconds."""
+        self.state.tick(now)
+
+    def close(self, workflow: str) -> bool:
+        """The workflow is over; False when no such workflow is live."""
+        return self.state.close(workflow)
+
     # ---- queued calls ------------------------------------------------------------------------------------------------------
 
     def hold(self, number: int, path: Iterable[NodeRecord]) -> None:

@@ -69,6 +69,7 @@ class Commands:
         made = knobs.apply(
             changes, if_version=knobs.version, step=step, actor="engine", reason=reason, source="guard", now=self._clock(),
         )
+        knobs.keep(changes)  # the end of a trial would otherwise undo it
         self._note(made, time.time_ns())
 
     def _applied(self, changes: list[Change], wall_ns: int) -> None:
@@ -99,7 +100,7 @@ class Commands:
     def _tick(self, body: Body) -> Body:
         """Time comes from one process for all ranks: retire idle workflows, take back unconfirmed changes."""
         manager = self._manager
-        manager.state.tick(float(body["now"]))
+        manager.tick(float(body["now"]))
         changes = manager.knobs.expire(self._clock(), manager.step)
         if changes:
             self._applied(changes, body["wall_ns"])

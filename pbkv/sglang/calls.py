@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from pbkv.sglang.runtime import Runtime
 
 log = logging.getLogger("pbkv")
+#: Newest ends of workflows that calls already in the server may belong to.
+MAX_CLOSES = 4096
 
 
 @dataclass
@@ -33,6 +36,8 @@ class Call:
     final: bool
     #: Of which life of the state it is: what began before a fault is nobody's after it.
     era: int = 0
+    #: False: it was aborted before it ran, so neither workflow nor predictor was told of it.
+    ran: bool = True
 
 
 class Calls:
@@ -42,23 +47,32 @@ class Calls:
         self._runtime = runtime
         self._warned = 0
         self._arrivals = 0
+        self._closes: OrderedDict[str, int] = OrderedDict()  # workflow -> arrivals until its newest end
         self._queued: dict[int, Any] = {}  # requests whose paths are held, by arrival
 
     # ---- in the queue ------------------------------------------------------------------------------------------------------
 
     def queued(self, req: Any) -> None:
-        """SGLang put the call into its waiting queue: what it will read is held, where the policy asks for that."""
-        if not self._runtime.policy.uses_holds:
+        """SGLang put the call into its waiting queue, or back: what it will read is held, where the policy asks for that."""
+        self._arrivals += 1
+        req.__dict__.setdefault("pbkv_arrival", self._arrivals)
+        if not self._runtime.policy.uses_holds or "pbkv_over" in req.__dict__:
             return
         cache = self._runtime.cache
         found = cache.match_prefix(MatchPrefixParams(key=_req_radix_key(cache, req, req.origin_input_ids + req.output_ids)))
-        self._arrivals += 1
         self._queued[self._arrivals] = req
         self._runtime.hold(self._arrivals, [record_of(node) for node in self._path(found.best_match_node)])
 
     def forget_queued(self) -> None:
         """Nothing is held any more."""
         self._queued.clear()
+
+    def closed(self, workflow: str) -> None:
+        """The workflow ends with the calls that are in the server by now, waiting ones included."""
+        self._closes[workflow] = self._arrivals
+        self._closes.move_to_end(workflow)
+        if len(self._closes) > MAX_CLOSES:
+            self._closes.popitem(last=False)
 
     def prune(self, waiting: list[Any]) -> None:
         """Calls that left the queue, by admission or abort, hold nothing any more."""
@@ -112,6 +126,8 @@ class Calls:
             counts["unattributed"] += 1
             return Call(None, 0, "", 0, False, self._runtime.era)
         workflow, agent = self._runtime.state.begin_call(identity)
+        if req.__dict__.get("pbkv_arrival", self._arrivals + 1) <= self._closes.get(identity.workflow, 0):
+            workflow.ended = workflow.ended or "closed"
         # The name predictions use, so that "(unnamed)" and "(other)" compare as what they are.
         return Call(workflow, agent, self._runtime.state.agent_names[agent], workflow.step, identity.final, self._runtime.era)
 
@@ -136,26 +152,55 @@ class Calls:
                 record.hits += 1
                 self._runtime.prefetch.used(record)
 
+    # ---- the end -----------------------------------------------------------------------------------------------------------
+
     def finish(self, req: Any) -> None:
         """The call has ended, one way or another, and has released its KV. Reported before its workflow retires."""
-        call = self._call_of(req)
-        req.__dict__.pop("pbkv_call", None)
-        if call is None:
+        self._end(req, aborted=isinstance(req.finished_reason, FINISH_ABORT))
+
+    def dropped(self, req: Any) -> None:
+        """SGLang told the client of an abort outside the stream of outputs: waiting, retracted, or refused."""
+        self._end(req, aborted=True)
+
+    def _end(self, req: Any, *, aborted: bool) -> None:
+        # An aborted call may come by twice: with the release of its KV and with the message to its client.
+        if "pbkv_over" in req.__dict__:
             return
-        aborted = isinstance(req.finished_reason, FINISH_ABORT)
+        req.pbkv_over = True
+        call, earlier = self._call_of(req), req.__dict__.pop("pbkv_call", None)
+        if call is None:
+            if earlier is not None:
+                return  # it began before a fault
+            call = self._unrun(req) if aborted else self._begin(req)
         if self._runtime.telemetry:
             self._runtime.telemetry.call(self._report(req, call, aborted))
-        if call.workflow is not None:
+        if call.workflow is None:
+            return
+        if call.ran:
             self._runtime.state.end_call(call.workflow, final=call.final)
+        elif call.final:
+            self._runtime.state.close(call.workflow.name, "final")
+
+    def _unrun(self, req: Any) -> Call:
+        """A call that was aborted before it ran; what it would have been."""
+        runtime, identity = self._runtime, self._identity(req)
+        runtime.counts["calls"] += 1
+        if identity is None:
+            runtime.counts["unattributed"] += 1
+            return Call(None, 0, "", 0, False, ran=False)
+        state = runtime.state
+        agent = state.agent_id(identity.agent)
+        workflow = state.live.get(identity.workflow) or Workflow(identity.workflow, 0, state.now)
+        return Call(workflow, agent, state.agent_names[agent], workflow.calls, identity.final, ran=False)
 
     def _report(self, req: Any, call: Call, aborted: bool) -> CallReport:
-        times = req.time_stats
+        times, now = req.time_stats, time.perf_counter()
         arrived, entered, first = times.scheduler_recv_time, times.forward_entry_time, times.prefill_finished_time
         node, page, pages = req.__dict__.get("pbkv_end", (0, 0, 0))
         return CallReport(
             call.workflow, call.agent_name, call.step, call.final, aborted, len(req.origin_input_ids),
             req.cached_tokens_device, req.cached_tokens_host + req.cached_tokens_storage, len(req.output_ids),
-            _ms(arrived, entered), _ms(entered, first), _ms(arrived, first), _ms(arrived, time.perf_counter()), node, page, pages,
+            _ms(arrived, entered or now), _ms(entered, first), _ms(arrived, first), _ms(arrived, now), node, page, pages,
         )
 
 

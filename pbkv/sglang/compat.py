@@ -29,6 +29,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "sglang.srt.mem_cache.unified_cache.components.FullComponent.drive_host_eviction": ("num_tokens", "tracker"),
     "sglang.srt.managers.scheduler.Scheduler.get_next_batch_to_run": ("running_batch", "last_batch"),
     "sglang.srt.managers.scheduler.Scheduler._add_request_to_queue": ("req",),
+    "sglang.srt.managers.scheduler.Scheduler.send_abort_output": ("abort_req", "req"),
     "sglang.srt.mem_cache.common._req_radix_key": ("tree_cache", "req", "token_ids"),
     "sglang.srt.managers.scheduler.Scheduler.close_session": ("recv_req",),
     "sglang.srt.managers.scheduler.Scheduler.init_request_dispatcher": (),

@@ -1,9 +1,11 @@
 """What stands between PBKV and SGLang's hot path: an exception of ours ends our steering, never the scheduler."""
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
+from pbkv.sglang.steptimes import StepTimes
 from pbkv.telemetry import Telemetry
 
 log = logging.getLogger("pbkv")
@@ -17,23 +19,39 @@ class Guard:
     """Runs our work until it fails once; from then on it is skipped, and SGLang's own code decides, until an operator re-arms.
 
     All ranks run the same work on the same state, so all of them fail at the same point. Work that one rank alone does (telemetry) must
-    not pass through here.
+    not pass through here. `steps` has the time that scheduler steps spent in our work, this rank's alone; it decides nothing.
     """
 
     def __init__(self, failed: Callable[[], None]) -> None:
         self._failed = failed
         self.fault = ""  # empty = armed
         self.faults = 0
+        self.steps = StepTimes()
+        self._spent_ns = 0
+        self._inside = False
 
     def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
         """The result, or None when the work failed or is not done any more."""
         if self.fault:
             return None
+        # Our work calls SGLang, which calls us: only the outermost call is timed.
+        outermost, self._inside = not self._inside, True
+        started = time.perf_counter_ns() if outermost else 0
         try:
             return work(*args, **kwargs)
         except Exception as error:
             self._trip(getattr(work, "__qualname__", repr(work)), error)
             return None
+        finally:
+            if outermost:
+                self._inside = False
+                self._spent_ns += time.perf_counter_ns() - started
+
+    def end_step(self, *, idle: bool) -> None:
+        """A turn of the scheduler's loop is over. What an idle one took delays nobody and is not kept."""
+        if not idle:
+            self.steps.add(self._spent_ns)
+        self._spent_ns = 0
 
     def _trip(self, where: str, error: Exception) -> None:
         self.fault = f"{where}: {type(error).__name__}: {error}"[:MAX_TEXT]

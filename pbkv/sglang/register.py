@@ -60,6 +60,7 @@ def _install() -> None:
     hooks = (
         (f"{scheduler}.get_next_batch_to_run", _after_plan, HookType.AFTER),
         (f"{scheduler}._add_request_to_queue", _after_queued, HookType.AFTER),
+        (f"{scheduler}.send_abort_output", _after_abort, HookType.AFTER),
         (f"{scheduler}.close_session", _after_close_session, HookType.AFTER),
         (f"{scheduler}.init_request_dispatcher", _after_init_dispatcher, HookType.AFTER),
         (f"{manager}._create_tokenized_object", _before_tokenized, HookType.BEFORE),
@@ -88,7 +89,7 @@ def _runtime(scheduler: Any) -> Any:
 def _after_plan(plan: Any, scheduler: Any, *args: Any, **kwargs: Any) -> None:
     runtime = _runtime(scheduler)
     if runtime is not None:
-        runtime.guard.run(runtime.after_plan, scheduler, plan.batch_to_run)
+        runtime.turn(scheduler, plan.batch_to_run)
 
 
 def _after_queued(result: Any, scheduler: Any, req: Any, *args: Any, **kwargs: Any) -> None:
@@ -97,10 +98,20 @@ def _after_queued(result: Any, scheduler: Any, req: Any, *args: Any, **kwargs: A
         runtime.guard.run(runtime.calls.queued, req)
 
 
+def _after_abort(result: Any, scheduler: Any, abort_req: Any, req: Any) -> None:
+    runtime = _runtime(scheduler)
+    if runtime is not None:
+        runtime.guard.run(runtime.calls.dropped, req)
+
+
 def _after_close_session(result: Any, scheduler: Any, recv_req: Any) -> None:
     runtime = _runtime(scheduler)
     if runtime is not None:
-        runtime.guard.run(runtime.state.close, session_workflow(recv_req.session_id))
+        runtime.guard.run(_close_session, runtime, recv_req.session_id)
+
+
+def _close_session(runtime: Any, session_id: str) -> None:
+    runtime.close(session_workflow(session_id))
 
 
 def _after_init_dispatcher(result: Any, scheduler: Any) -> None:

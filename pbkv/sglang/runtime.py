@@ -52,7 +52,8 @@ class Runtime(CacheManager):
     def _facts(self) -> dict[str, Any]:
         """What `GET /pbkv/state` says of this engine besides its cache."""
         fault = self.guard.fault or None
-        return {"engine": "sglang", "server": self.config.server, "fault": fault, "faults": self.guard.faults, **stream_facts(self.stream)}
+        guard = {"fault": fault, "faults": self.guard.faults, "step_us": self.guard.steps.summary()}
+        return {"engine": "sglang", "server": self.config.server, **guard, **stream_facts(self.stream)}
 
     def observe_with(self, telemetry: Telemetry) -> None:
         super().observe_with(telemetry)
@@ -93,7 +94,15 @@ class Runtime(CacheManager):
     def knobs_changed(self, names: set[str]) -> None:
         if self.guard.fault and "policy" in names:
             self._rearm()
-        super().knobs_changed(names)
+        self.guard.run(super().knobs_changed, names)
+
+    def tick(self, now: float) -> None:
+        self.guard.run(super().tick, now)
+        self.state.now = max(self.state.now, now)  # also after a fault: unconfirmed changes expire by it
+
+    def close(self, workflow: str) -> bool:
+        self.calls.closed(workflow)
+        return super().close(workflow)
 
     def _rearm(self) -> None:
         """After a fault nothing we know of nodes and workflows can be trusted, so all of it begins anew."""
@@ -114,6 +123,11 @@ class Runtime(CacheManager):
         return int(self.cache.evict(EvictParams(num_tokens=tokens)).num_tokens_evicted)
 
     # ---- scheduler step ----------------------------------------------------------------------------------------------------
+
+    def turn(self, scheduler: Any, batch: Any) -> None:
+        """A turn of the scheduler's loop has chosen its batch, None = idle."""
+        self.guard.run(self.after_plan, scheduler, batch)
+        self.guard.end_step(idle=batch is None)
 
     def after_plan(self, scheduler: Any, batch: Any) -> None:
         """Called once per turn of the scheduler's loop, after the batch was chosen and before it runs. Idle turns are not steps."""

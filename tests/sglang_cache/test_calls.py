@@ -1,6 +1,8 @@
 """A call as the cache sees it, from its first checkpoint to its report, with requests of SGLang's shape."""
 
+import json
 import logging
+from array import array
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +11,7 @@ from sglang.srt.managers.schedule_batch import FINISH_ABORT, FINISH_LENGTH
 
 from pbkv.events.schema import BY_NAME
 from pbkv.events.wire import decode
+from pbkv.sglang.calls import MAX_CLOSES
 from tests.sglang_cache.harness import Bench
 
 A = list(range(100, 148))
@@ -25,7 +28,7 @@ def request(bench: Bench, tokens: list[int], *, custom: Any = None, session: str
     return SimpleNamespace(
         rid="r1", last_node=bench.put(tokens), sampling_params=SimpleNamespace(custom_params=custom), kv_hints=None, session_id=session,
         cached_tokens=cached, cached_tokens_device=cached, cached_tokens_host=0, cached_tokens_storage=0, origin_input_ids=tokens,
-        output_ids=[1, 2, 3], finished_reason=FINISH_LENGTH(3), time_stats=times,
+        output_ids=[1, 2, 3], finished_reason=FINISH_LENGTH(3), time_stats=times, extra_key=None, cache_salt=None,
     )
 
 
@@ -144,16 +147,164 @@ def test_an_aborted_call_is_reported_as_such(bench: Bench) -> None:
     assert bench.runtime.state.live["w"].running == 0
 
 
-def test_a_call_that_never_reached_the_tree_is_no_call(bench: Bench) -> None:
-    req = request(bench, A)
+def unrun(bench: Bench, **options: Any) -> Any:
+    """A request in the waiting queue."""
+    req = request(bench, A, **options)
+    req.origin_input_ids, req.output_ids = array("q", A), array("q")
+    req.cached_tokens_device, req.finished_reason = 0, None
+    req.time_stats = SimpleNamespace(scheduler_recv_time=10.0, forward_entry_time=0.0, prefill_finished_time=0.0)
+    bench.runtime.calls.queued(req)
+    return req
+
+
+def status(row: Any) -> str:
+    return BY_NAME["call"].field("status").values[row["status"]]
+
+
+def test_a_call_aborted_in_the_queue_is_told_but_taught_to_nobody(bench: Bench) -> None:
+    first = request(bench, A, custom=identity("w", "plan"))
+    bench.runtime.calls.checkpoint(first)
+    bench.runtime.calls.finish(first)
+    bench.runtime.calls.dropped(unrun(bench, custom=identity("w", "code")))
+    done, aborted = rows(bench, "call")
+    assert (status(done), status(aborted)) == ("done", "aborted")
+    assert (aborted["step"], aborted["prompt_tokens"], aborted["output_tokens"], aborted["end_node"], aborted["pages"]) == (1, 48, 0, 0, 0)
+    assert aborted["workflow"] == done["workflow"]
+    assert names(bench)[aborted["agent"]] == "code"
+    assert (aborted["prefill_ms"], aborted["ttft_ms"]) == (0.0, 0.0)
+    assert aborted["queue_ms"] == aborted["e2e_ms"] > 0, "all it did was wait"
+    workflow = bench.runtime.state.live["w"]
+    assert (workflow.calls, workflow.running, len(workflow.path)) == (1, 0, 1)
+    assert bench.runtime.counts["calls"] == 2
+
+
+def test_a_first_call_aborted_in_the_queue_starts_no_workflow(bench: Bench) -> None:
+    bench.runtime.calls.dropped(unrun(bench, custom=identity("w", "a")))
+    (row,) = rows(bench, "call")
+    assert (names(bench)[row["workflow"]], row["step"], row["attributed"]) == ("w", 0, 1)
+    assert not bench.runtime.state.live
+    assert rows(bench, "workflow") == []
+
+
+def test_a_final_call_ends_its_workflow_although_it_was_aborted_in_the_queue(bench: Bench) -> None:
+    first = request(bench, A, custom=identity())
+    bench.runtime.calls.checkpoint(first)
+    bench.runtime.calls.finish(first)
+    bench.runtime.calls.dropped(unrun(bench, custom=identity(final=True)))
+    assert not bench.runtime.state.live
+    assert bench.records(A)[0].retired
+
+
+@pytest.mark.parametrize("custom", [None, {"pbkv": 5}])
+def test_a_nameless_call_aborted_in_the_queue_is_told_too(bench: Bench, custom: Any) -> None:
+    bench.runtime.calls.dropped(unrun(bench, custom=custom))
+    (row,) = rows(bench, "call")
+    assert (status(row), row["attributed"]) == ("aborted", 0)
+    assert bench.runtime.counts["unattributed"] == 1
+
+
+def test_a_call_aborted_after_a_retraction_has_ended(bench: Bench) -> None:
+    """Its KV was released while it was not finished, so nothing but the message to the client tells of its end."""
+    req = request(bench, A, custom=identity())
+    req.finished_reason = None
+    bench.runtime.calls.queued(req)
+    bench.runtime.calls.checkpoint(req)
+    bench.runtime.calls.queued(req)
+    bench.runtime.calls.dropped(req)
+    assert bench.runtime.state.live["w"].running == 0
+    assert [status(r) for r in rows(bench, "call")] == ["aborted"]
+
+
+def test_an_abort_that_comes_by_twice_is_one_abort(bench: Bench) -> None:
+    """A call in a chunked prefill releases its KV, then its client is told."""
+    req = request(bench, A, custom=identity())
+    bench.runtime.calls.checkpoint(req)
+    req.finished_reason = FINISH_ABORT("gone")
     bench.runtime.calls.finish(req)
-    assert rows(bench, "call") == []
+    bench.runtime.calls.dropped(req)
+    assert bench.runtime.state.live["w"].running == 0
+    assert len(rows(bench, "call")) == 1
+
+
+def test_a_refused_call_holds_nothing(bench: Bench) -> None:
+    """SGLang tells the client of a full queue before its method for queueing returns."""
+    bench.runtime.commands.answer("patch", json.dumps(
+        {"patch": {"if_version": 1, "changes": {"policy": "first_use"}, "actor": "t"}, "wall_ns": 1}
+    ))
+    assert bench.runtime.policy.uses_holds
+    req = unrun(bench, custom=identity())
+    assert bench.runtime._held
+    bench.runtime.calls.prune([])
+    bench.runtime.calls.dropped(req)
+    bench.runtime.calls.queued(req)
+    assert not bench.runtime._held
+
+
+def test_a_call_whose_kv_never_entered_the_tree_is_a_call_all_the_same(bench: Bench) -> None:
+    req = request(bench, A, custom=identity())
+    bench.runtime.calls.finish(req)
+    (row,) = rows(bench, "call")
+    assert (status(row), row["end_node"], row["pages"]) == ("done", 0, 0)
+    assert bench.runtime.state.live["w"].calls == 1
+    assert bench.runtime.state.live["w"].running == 0
+
+
+# ---- ends of sessions ------------------------------------------------------------------------------------------------------------
+
+
+def ended_by(bench: Bench) -> list[str]:
+    reasons = BY_NAME["workflow"].field("reason").values
+    kinds = BY_NAME["workflow"].field("event").values
+    return [reasons[r["reason"]] for r in rows(bench, "workflow") if kinds[r["event"]] == "retire"]
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_a_session_closed_while_its_calls_wait_ends_with_the_last_of_them(bench: Bench, started: bool) -> None:
+    if started:
+        earlier = request(bench, A[:8], session="s")
+        bench.runtime.calls.checkpoint(earlier)
+        bench.runtime.calls.finish(earlier)
+    waiting = request(bench, A, session="s")
+    bench.runtime.calls.queued(waiting)
+    bench.runtime.close("s")
+    bench.runtime.calls.checkpoint(waiting)
+    assert bench.runtime.state.live["s"].running == 1
+    bench.runtime.calls.finish(waiting)
+    assert not bench.runtime.state.live
+    assert ended_by(bench) == ["closed"] * (1 + started)
+    assert bench.records(A)[-1].retired
+
+
+def test_a_session_closed_while_a_call_runs_ends_with_it(bench: Bench) -> None:
+    req = request(bench, A, session="s")
+    bench.runtime.calls.queued(req)
+    bench.runtime.calls.checkpoint(req)
+    assert bench.runtime.close("s")
+    assert bench.runtime.state.live["s"].running == 1
+    bench.runtime.calls.finish(req)
+    assert not bench.runtime.state.live
+    assert ended_by(bench) == ["closed"]
+
+
+def test_a_session_that_comes_back_after_its_end_lives_on(bench: Bench) -> None:
+    bench.runtime.close("s")
+    req = request(bench, A, session="s")
+    bench.runtime.calls.queued(req)
+    bench.runtime.calls.checkpoint(req)
+    bench.runtime.calls.finish(req)
+    assert bench.runtime.state.live["s"].ended is None
+
+
+def test_ends_of_sessions_nobody_knows_take_bounded_room(bench: Bench) -> None:
+    for n in range(3 * MAX_CLOSES):
+        assert not bench.runtime.close(f"nobody-{n}")
+    assert len(bench.runtime.calls._closes) == MAX_CLOSES
 
 
 def test_times_that_were_never_taken_are_zero(bench: Bench) -> None:
     req = request(bench, A, custom=identity())
-    req.time_stats = SimpleNamespace(scheduler_recv_time=10.0, forward_entry_time=0.0, prefill_finished_time=None)
+    req.time_stats = SimpleNamespace(scheduler_recv_time=0.0, forward_entry_time=0.0, prefill_finished_time=None)
     bench.runtime.calls.checkpoint(req)
     bench.runtime.calls.finish(req)
     (row,) = rows(bench, "call")
-    assert (row["queue_ms"], row["prefill_ms"], row["ttft_ms"]) == (0.0, 0.0, 0.0)
+    assert (row["queue_ms"], row["prefill_ms"], row["ttft_ms"], row["e2e_ms"]) == (0.0, 0.0, 0.0, 0.0)

@@ -2,12 +2,17 @@
 
 import json
 import logging
+import math
 import random
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from pbkv.sglang.guard import Guard
+from pbkv.sglang.steptimes import StepTimes
 from pbkv.telemetry import Telemetry
 from tests.sglang_cache.harness import Bench
 from tests.sglang_cache.moves import Player, life, sequence
@@ -152,3 +157,99 @@ def test_a_failing_report_ends_reports_alone(report: str, monkeypatch: pytest.Mo
     assert [n.key.raw_token_ids().tolist() for n in loud.nodes()] == [n.key.raw_token_ids().tolist() for n in silent.nodes()]
     loud.close()
     silent.close()
+
+
+# ---- between the hooks -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_failing_tick_is_a_fault_like_any_other_and_said_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Ticks come every second for as long as the server lives: one that fails must not fill the log."""
+    bench = Bench(plugin={"policy": "he", "retire_idle_s": 5.0}, page=PAGE, size=32 * PAGE, host=None)
+    some_life(bench, 5, steps=20)
+    with monkeypatch.context() as patched:
+        break_after(bench.runtime.state, "_retire", 0, patched)
+        for second in range(10, 60):
+            assert bench.runtime.commands.answer("tick", json.dumps({"now": second, "wall_ns": 1})) == (200, "{}")
+    assert "broken _retire" in bench.runtime.guard.fault
+    assert bench.runtime.guard.faults == 1
+    assert sum(r.levelno >= logging.ERROR for r in caplog.records) == 1
+    assert bench.runtime.state.now == 59, "unconfirmed changes expire by this clock, fault or not"
+    assert patch(bench, policy="he")[0] == 200
+    assert not bench.runtime.guard.fault
+
+
+def test_a_policy_that_cannot_be_set_up_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(plugin={"policy": "he"}, page=PAGE, size=32 * PAGE, host=None)
+    some_life(bench, 6, steps=20)
+    with monkeypatch.context() as patched:
+        break_after(bench.runtime.state, "rescore", 0, patched)
+        assert patch(bench, policy="first_use")[0] == 200
+    assert "broken rescore" in bench.runtime.guard.fault
+    assert bench.runtime.knobs["policy"] == "lru"
+    assert bench.evict(1) > 0, "SGLang's own order goes on"
+    bench.close()
+
+
+def test_the_end_of_a_trial_arms_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change that is taken back by itself is no operator's hand: after a fault in the trial lru stays, what else was tried goes."""
+    bench = Bench(plugin={"policy": "he"}, page=PAGE, size=32 * PAGE, host=None)
+    runtime = bench.runtime
+    body = {"if_version": 1, "changes": {"policy": "first_use", "gamma": 0.3}, "actor": "test", "expires_s": 10.0}
+    assert runtime.commands.answer("patch", json.dumps({"patch": body, "wall_ns": 1}))[0] == 200
+    some_life(bench, 7, steps=20)
+    fault(bench, monkeypatch)
+    assert runtime.commands.answer("tick", json.dumps({"now": 11.0, "wall_ns": 1})) == (200, "{}")
+    assert runtime.guard.fault
+    assert (runtime.knobs["policy"], runtime.knobs["gamma"]) == ("lru", 0.8)
+    assert runtime.knobs.expires_at is None
+    bench.close()
+
+
+def test_faults_again_and_again_are_counted_and_each_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """There is one line in the log per time that an operator armed it, however many hooks run meanwhile."""
+    bench = Bench(plugin={"policy": "he"}, page=PAGE, size=32 * PAGE, host=None)
+    for n in range(5):
+        some_life(bench, 10 + n, steps=30)
+        fault(bench, monkeypatch)
+        some_life(bench, 20 + n, steps=30)
+        assert patch(bench, policy="he")[0] == 200
+        bench.check()
+    assert bench.runtime.guard.faults == 5
+    assert sum(r.levelno >= logging.ERROR for r in caplog.records) == 5
+    bench.close()
+
+
+def test_only_the_outermost_work_is_timed_and_only_steps_that_ran_a_batch() -> None:
+    guard, clock = Guard(lambda: None), iter(range(0, 10_000, 1000))
+    now = [0]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("pbkv.sglang.guard.time.perf_counter_ns", lambda: now.__setitem__(0, next(clock)) or now[0])
+        guard.run(lambda: guard.run(lambda: guard.run(int)))  # two readings: one microsecond
+        guard.end_step(idle=False)
+        guard.run(int)
+        guard.end_step(idle=True)
+        guard.end_step(idle=False)
+    told = guard.steps.summary()
+    assert (told["steps"], told["mean"], told["max"]) == (2, 0.5, 1.0)
+
+
+def test_times_are_kept_also_of_work_that_fails() -> None:
+    guard = Guard(lambda: None)
+    guard.run(lambda: guard.run(int, "no number"))
+    assert guard.fault
+    guard.end_step(idle=False)
+    assert guard.steps.summary()["max"] > 0
+    assert not guard._inside
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=400))
+def test_quantiles_of_step_times_are_at_most_a_ninth_too_high(times: list[int]) -> None:
+    steps = StepTimes()
+    for ns in times:
+        steps.add(ns)
+    for q in (0.5, 0.99):
+        exact = sorted(times)[math.ceil(q * len(times)) - 1] / 1e3
+        assert exact <= steps.quantile(q) <= max(exact * 2 ** (1 / 8) + 1e-9, 2e-3)
+    assert steps.summary()["max"] == round(max(times) / 1e3, 1)
