@@ -10,6 +10,8 @@ from pbkv.errors import UsageError
 from pbkv.knobs import KNOBS, Value, parse_changes
 
 ENV = "PBKV_CONFIG"
+#: Most that a scheduler step can be made to wait for predictions, milliseconds.
+MAX_BUDGET_MS = 1000
 #: Largest number any setting can mean; keeps infinity and NaN out.
 _MOST = 1e30
 #: JSON values accepted for a setting of each type, and what to call them.
@@ -38,6 +40,8 @@ class ServerConfig:
     decode_step_s: float = 0.02
     #: Folder of a trained predictor (pbkv train); empty = the online Markov predictor alone.
     predictor: str = ""
+    #: Time that a trained predictor may take of a scheduler step, milliseconds; who is left is answered by the online chain.
+    predict_budget_ms: float = 2.0
     #: Bytes of recent messages kept for collectors that missed some.
     replay_bytes: int = 64 << 20
     #: Initial values of knobs.
@@ -100,6 +104,8 @@ def parse_config(data: object, path: str, *, server: str = ServerConfig.server) 
         raise UsageError(f"{path}: server = {_show(config.server)}: expected 1 to 32 bytes of printable text")
     if config.replay_bytes < 1 << 20:
         raise UsageError(f"{path}: replay_bytes = {config.replay_bytes}: expected at least 1048576")
+    if config.predict_budget_ms > MAX_BUDGET_MS:
+        raise UsageError(f"{path}: predict_budget_ms = {config.predict_budget_ms:g}: expected a number above 0, at most {MAX_BUDGET_MS}")
     config.knob_values()
     return config
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Protocol
+from typing import Any, Protocol
 
 from pbkv.events.schema import Namespace
 from pbkv.eviction import catalog
@@ -20,6 +20,7 @@ from pbkv.predictor.base import Predictor
 from pbkv.prefetch.lifecycle import Prefetcher
 from pbkv.reads import Reads
 from pbkv.record import NodeRecord
+from pbkv.recorder import LEASE_S, Recorder
 from pbkv.state import CacheState
 from pbkv.telemetry import Telemetry
 from pbkv.workflow import Workflow
@@ -28,7 +29,10 @@ from pbkv.workflow import Workflow
 MAX_PAST = 100_000
 #: Queued calls whose paths are held.
 MAX_HELD = 4096
-COUNTS = ("calls", "unattributed", "malformed", "evicted_nodes", "evicted_tokens", "retired_workflows", "prefetches_issued")
+COUNTS = (
+    "calls", "unattributed", "malformed", "evicted_nodes", "evicted_tokens", "evicted_retired_tokens", "retired_workflows", "predictions",
+    "prefetches_issued", "prefetches_used", "prefetches_late", "prefetches_evicted_unused",
+)
 
 _NODE_ID: Callable[[NodeRecord], int] = attrgetter("node_id")
 
@@ -76,6 +80,7 @@ class CacheManager:
         self.tree, self.knobs, self.bytes_per_token, self.timer = tree, knobs, bytes_per_token, timer
         self.step = 0
         self.telemetry: Telemetry | None = None
+        self.recorder: Recorder | None = None  # of training rows, while somebody comes for them
         self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
         self.reads = Reads()
         self.predictor = predictor
@@ -188,6 +193,8 @@ class CacheManager:
             return
         self.counts["evicted_nodes"] += 1
         self.counts["evicted_tokens"] += record.tokens
+        if record.retired:
+            self.counts["evicted_retired_tokens"] += record.tokens
         record.evicted_step = self.step
         if self.telemetry:
             workflow = self.event_id(record.last_workflow)
@@ -247,6 +254,7 @@ class CacheManager:
         self.host.push(record)
 
     def predicted(self, workflow: Workflow, version: int, took_ns: int) -> None:
+        self.counts["predictions"] += 1
         if self.telemetry:
             self.telemetry.prediction(workflow, version, took_ns / 1e3)
 
@@ -259,11 +267,32 @@ class CacheManager:
 
     def retired(self, workflow: Workflow, reason: str, records: list[NodeRecord]) -> None:
         self.counts["retired_workflows"] += 1
+        if self.recorder:
+            self.recorder.ended(workflow, reason)
         if not self.telemetry:
             return
         self.telemetry.workflow(workflow, "end", reason)
         tokens = [self.tree.tokens_of(record) for record in records]
         self.telemetry.workflow(workflow, "retire", reason, sum(device for device, _ in tokens), sum(host for _, host in tokens))
+
+    # ---- training rows -----------------------------------------------------------------------------------------------------
+
+    def record(self, epoch: int, after: int, now: float) -> dict[str, Any]:
+        """Training rows since those that the caller has, see `Recorder.since`; asking for them is what keeps a recording going."""
+        if self.recorder is None:
+            self.recorder = Recorder(self.signal_kind)
+        self.recorder.asked = now
+        return self.recorder.since(epoch, after)
+
+    @property
+    def signal_kind(self) -> str:
+        """Kind of the text signals that calls come with, for recordings; empty = none."""
+        return ""
+
+    def end_recording(self, now: float) -> None:
+        """If nobody has asked for a while."""
+        if self.recorder and now - self.recorder.asked > LEASE_S:
+            self.recorder = None
 
     # ---- knobs -------------------------------------------------------------------------------------------------------------
 

@@ -63,6 +63,10 @@ class ControlClient:
         """Engine, server name, epoch, event endpoints, counters."""
         return self._call("GET", "/pbkv/state")
 
+    def record(self, epoch: int, after: int) -> dict[str, Any]:
+        """Training rows of calls that ended since, see `Recorder.since`."""
+        return self._call("POST", "/pbkv/record", {"epoch": epoch, "after": after})
+
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         try:
             response = self._session.request(method, self.url + path, json=body, timeout=self._timeout)

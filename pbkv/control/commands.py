@@ -30,6 +30,7 @@ class Commands:
         self.history: list[Body] = []
         self._ops: dict[str, Callable[[Body], Any]] = {
             "knobs": self._knobs, "patch": self._patch, "confirm": self._confirm, "history": self._history, "tick": self._tick,
+            "record": self._record,
             "state": self._state, "close": self._close,
         }
 
@@ -101,6 +102,7 @@ class Commands:
         """Time comes from one process for all ranks: retire idle workflows, take back unconfirmed changes."""
         manager = self._manager
         manager.tick(float(body["now"]))
+        manager.end_recording(self._clock())
         changes = manager.knobs.expire(self._clock(), manager.step)
         if changes:
             self._applied(changes, body["wall_ns"])
@@ -108,6 +110,9 @@ class Commands:
 
     def _close(self, body: Body) -> Body:
         return {"closed": self._manager.state.close(str(body["workflow"]))}
+
+    def _record(self, body: Body) -> Body:
+        return self._manager.record(int(body["epoch"]), int(body["after"]), self._clock())
 
     def _state(self, body: Body) -> Body:
         manager = self._manager

@@ -18,6 +18,15 @@ class KnobPatch(BaseModel):
     expires_s: float | None = Field(default=None, gt=0, le=86_400, description="the engine reverts unless confirmed in time, seconds")
 
 
+class RecordAsk(BaseModel):
+    """POST /pbkv/record."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    epoch: int = Field(default=0, ge=0, lt=2**63, description="recording that the caller has rows of; 0 = none")
+    after: int = Field(default=0, ge=0, lt=2**63, description="number of the newest row that the caller has")
+
+
 class Confirm(BaseModel):
     """POST /pbkv/knobs/confirm."""
 

@@ -1,4 +1,4 @@
-"""One FastAPI router for both engines: GET and PATCH /pbkv/knobs, confirm, history, state and schema."""
+"""One FastAPI router for both engines: GET and PATCH /pbkv/knobs, confirm, history, state, schema and record."""
 
 import hmac
 from collections.abc import Awaitable, Callable
@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Request
 from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 
-from pbkv.control.models import Confirm, KnobPatch
+from pbkv.control.models import Confirm, KnobPatch, RecordAsk
 from pbkv.errors import PbkvError, StaleVersion, UsageError
 from pbkv.events.schema import manifest
 
@@ -28,6 +28,8 @@ class ControlBackend(Protocol):
     async def history(self) -> list[dict[str, Any]]: ...
 
     async def state(self) -> dict[str, Any]: ...
+
+    async def record(self, ask: RecordAsk) -> dict[str, Any]: ...
 
 
 Auth = Annotated[str | None, Header()]
@@ -115,6 +117,13 @@ def control_router(backend: ControlBackend, token: str | None) -> APIRouter:
     @router.get("/state")
     async def state(authorization: Auth = None) -> JSONResponse:
         return await answer(backend.state, authorization)
+
+    @router.post("/record")
+    async def record(request: Request, authorization: Auth = None) -> JSONResponse:
+        async def run() -> Any:
+            return await backend.record(RecordAsk.model_validate_json(await read_body(request)))
+
+        return await answer(run, authorization)
 
     @router.get("/schema")
     async def schema(authorization: Auth = None) -> JSONResponse:

@@ -170,9 +170,10 @@ class Engine:
             self.reporter.step_ended()
 
     def _must_follow(self) -> bool:
-        """Whether anybody wants to know which nodes belong to which workflow. Plain LRU without telemetry and prefetch does not."""
+        """Whether anybody wants to know which nodes belong to which workflow. Plain LRU alone does not."""
         prefetches = self._tiered and self.knobs["prefetch"] != "off"
-        return prefetches or self.manager.policy.name != "lru" or self.manager.telemetry is not None
+        manager = self.manager
+        return prefetches or manager.policy.name != "lru" or manager.telemetry is not None or manager.recorder is not None
 
     def _step(self, until: float) -> bool:
         if self._tiered and self.copies.reap():

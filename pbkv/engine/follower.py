@@ -64,6 +64,9 @@ class Follower:
         """The call is over and its KV released; its report has been written, since its workflow may retire now."""
         if call.workflow is not None:
             request = call.request
+            if recorder := self.manager.recorder:
+                agent = self.manager.state.agent_names[call.agent]
+                recorder.call(call.workflow, agent, call.step, call.generated)
             self.manager.state.end_call(call.workflow, final=request.final, text=request.text)
 
 

@@ -39,7 +39,7 @@ class Budgeted:
         self._debt = 0
         self._said = -SAY_S
         #: Predictions by outcome.
-        self.counts = dict.fromkeys(OUTCOMES, 0)
+        self.counts: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
         #: The newest failure of the trained predictor, for people; empty = none.
         self.fault = ""
 

@@ -33,3 +33,10 @@ def serving_predictor(directory: str | Path, roster: Roster) -> Predictor:
     Raises UsageError like `load_predictor`.
     """
     return Mixed(load_predictor(directory, roster)) if directory else OnlineMarkov()
+
+
+def signal_of(directory: str | Path) -> str:
+    """Kind of the text signals that the predictor of `directory` was trained on; empty = none, or those of a trace. Raises UsageError."""
+    config = store.read_config(Path(directory))
+    kind = config.get("signal", "")
+    return kind if isinstance(kind, str) and config.get("text_dim") else ""

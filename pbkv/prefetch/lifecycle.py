@@ -79,6 +79,8 @@ class Prefetcher:
             self._manager.telemetry.prefetch(0, "decision", result, record, tokens, size)
 
     def _write(self, phase: str, result: str, load: _Load) -> None:
+        if phase == "outcome":
+            self._manager.counts[f"prefetches_{result}"] += 1
         if self._manager.telemetry:
             self._manager.telemetry.prefetch(load.number, phase, result, load.record, load.tokens, load.bytes)
 

@@ -102,6 +102,7 @@ class Calls:
         else:
             # What is new on the path beyond the end of prefill was generated.
             self._runtime.state.touch(call.workflow, call.agent, records, step=call.step, output=len(req.output_ids) > 1)
+        self._runtime.checkpointed(req, call, first=first)
         if self._runtime.pages:
             req.pbkv_end = (req.last_node, *self._runtime.pages.name_path(path))
 
@@ -172,6 +173,8 @@ class Calls:
             if earlier is not None:
                 return  # it began before a fault
             call = self._unrun(req) if aborted else self._begin(req)
+        if self._runtime.signals:
+            self._runtime.signals.ended(req, call)
         if self._runtime.telemetry:
             self._runtime.telemetry.call(self._report(req, call, aborted))
         if call.workflow is None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from pbkv.config import ServerConfig
 from pbkv.control.access import require_token
-from pbkv.control.models import KnobPatch
+from pbkv.control.models import KnobPatch, RecordAsk
 from pbkv.control.programs import programs_router
 from pbkv.control.router import control_router
 from pbkv.errors import PbkvError, StaleVersion, UsageError
@@ -63,6 +63,9 @@ class SchedulerBackend:
 
     async def state(self) -> dict[str, Any]:
         return await self.command("state")
+
+    async def record(self, ask: RecordAsk) -> dict[str, Any]:
+        return await self.command("record", **ask.model_dump())
 
 
 def mount(app: Any, tokenizer_manager: Any, config: ServerConfig, host: str) -> None:

@@ -59,6 +59,7 @@ def _install() -> None:
     scheduler, manager = "sglang.srt.managers.scheduler.Scheduler", "sglang.srt.managers.tokenizer_manager.TokenizerManager"
     hooks = (
         (f"{scheduler}.get_next_batch_to_run", _after_plan, HookType.AFTER),
+        (f"{scheduler}.process_batch_result", _after_result, HookType.AFTER),
         (f"{scheduler}._add_request_to_queue", _after_queued, HookType.AFTER),
         (f"{scheduler}.send_abort_output", _after_abort, HookType.AFTER),
         (f"{scheduler}.close_session", _after_close_session, HookType.AFTER),
@@ -90,6 +91,12 @@ def _after_plan(plan: Any, scheduler: Any, *args: Any, **kwargs: Any) -> None:
     runtime = _runtime(scheduler)
     if runtime is not None:
         runtime.turn(scheduler, plan.batch_to_run)
+
+
+def _after_result(result: Any, scheduler: Any, *args: Any, **kwargs: Any) -> None:
+    runtime = _runtime(scheduler)
+    if runtime is not None:
+        runtime.guard.run(runtime.settle)
 
 
 def _after_queued(result: Any, scheduler: Any, req: Any, *args: Any, **kwargs: Any) -> None:

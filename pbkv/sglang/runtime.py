@@ -6,19 +6,22 @@ from sglang.srt.mem_cache.base_prefix_cache import EvictParams
 
 from pbkv.config import ServerConfig
 from pbkv.control.commands import Commands
-from pbkv.errors import UsageError
 from pbkv.events.stream import stream_facts
 from pbkv.knobs import KnobSet
 from pbkv.manager import CacheManager
-from pbkv.predictor.base import Predictor
-from pbkv.predictor.load import serving_predictor
+from pbkv.predictor.load import signal_of
 from pbkv.predictor.names import Roster
 from pbkv.record import NodeRecord
-from pbkv.sglang.calls import Calls
+from pbkv.sglang.calls import Call, Calls
+from pbkv.sglang.forecasts import forecasts_of, predictor_of
 from pbkv.sglang.guard import Guard, GuardedTelemetry
+from pbkv.sglang.meters import meters_of
 from pbkv.sglang.occupancy import Sampler
 from pbkv.sglang.pages import Pages
 from pbkv.sglang.prefetch import LoadBacks
+from pbkv.sglang.ranks import is_leader
+from pbkv.sglang.signals import Signals
+from pbkv.sglang.sources import source_for, sources_of
 from pbkv.sglang.stream import open_stream
 from pbkv.sglang.tree import FULL, LeafSet, NodeTree, record_of
 from pbkv.telemetry import Telemetry
@@ -32,7 +35,7 @@ class Runtime(CacheManager):
         self.core = cache.tree_core
         tree = NodeTree(cache)
         knobs, roster = KnobSet(config.knob_values()), Roster()
-        predictor = _predictor(config, roster, int(ctx.tp_size))
+        predictor = predictor_of(config, roster, ctx)
         super().__init__(tree, knobs, predictor, bytes_per_token=_bytes_per_token(cache), always_score=True)
         roster.bind(self.state.agent_names)
         self.guard = Guard(self._failed)
@@ -45,6 +48,10 @@ class Runtime(CacheManager):
         self.loads = LoadBacks(self)
         self.sampler = Sampler(self)
         self.calls = Calls(self)
+        self._ctx = ctx
+        self.forecasts = forecasts_of(self.state, predictor, config, ctx)
+        self._read_signals(ctx)
+        self.meters = meters_of(self, ctx)
         self.commands = Commands(self, self._facts)
         cache.runtime = cache.components[FULL].runtime = self
         self.attach_tree()
@@ -53,11 +60,60 @@ class Runtime(CacheManager):
         """What `GET /pbkv/state` says of this engine besides its cache."""
         fault = self.guard.fault or None
         guard = {"fault": fault, "faults": self.guard.faults, "step_us": self.guard.steps.summary()}
-        return {"engine": "sglang", "server": self.config.server, **guard, **stream_facts(self.stream)}
+        return {"engine": "sglang", "server": self.config.server, **guard, **self._forecast_facts(), **stream_facts(self.stream)}
+
+    def _forecast_facts(self) -> dict[str, Any]:
+        if self.forecasts is None:
+            return {}
+        signal = self.signals.source.kind if self.signals and self.signals.active else ""
+        return {"predictor": {**self.forecasts.facts(), "signal": signal}}
 
     def observe_with(self, telemetry: Telemetry) -> None:
         super().observe_with(telemetry)
         self.pages = Pages(self.cache.page_size, telemetry)
+
+    # ---- text signals ------------------------------------------------------------------------------------------------------
+
+    def _read_signals(self, ctx: Any) -> None:
+        wanted = signal_of(self.config.predictor) if self.config.predictor else ""
+        source = source_for(wanted, sources_of(ctx)) if wanted else None
+        self.leads = is_leader(ctx)
+        #: With hidden states, more is known of a prompt when it has been read than when its call begins; the same on all ranks.
+        self.hears = source is not None and source.runner is not None
+        self.signals: Signals | None = Signals(self, source, feeds=True) if source and self.leads else None
+
+    def checkpointed(self, req: Any, call: Call, *, first: bool) -> None:
+        """A call's path has been taken in; `first`: it has begun by this."""
+        if first:
+            if self.signals:
+                self.signals.began(req, call)
+        elif self.hears and len(req.output_ids) == 1 and call.workflow is not None and not call.final:
+            self.state.heard(call.workflow)
+
+    def settle(self) -> None:
+        """All that a batch brought about has been told: predict."""
+        if self.signals:
+            self.signals.settle()
+        if self.forecasts:
+            self.forecasts.flush()
+
+    @property
+    def signal_kind(self) -> str:
+        return self.signals.source.kind if self.signals else ""
+
+    def record(self, epoch: int, after: int, now: float) -> dict[str, Any]:
+        if not self.leads:
+            return {}
+        if self.signals is None:
+            self.signals = Signals(self, sources_of(self._ctx)[0], feeds=False)
+        rows = super().record(epoch, after, now)
+        self.signals.update()
+        return rows
+
+    def end_recording(self, now: float) -> None:
+        super().end_recording(now)
+        if self.signals:
+            self.signals.update()
 
     # ---- tree --------------------------------------------------------------------------------------------------------------
 
@@ -109,6 +165,7 @@ class Runtime(CacheManager):
         self.guard.fault = ""
         self.era += 1
         self.state.live.clear()
+        self.state.take_due()
         self.calls.forget_queued()
         for node in self.core._node_arena.values():
             node.__dict__.pop("pbkv", None)
@@ -132,23 +189,18 @@ class Runtime(CacheManager):
     def after_plan(self, scheduler: Any, batch: Any) -> None:
         """Called once per turn of the scheduler's loop, after the batch was chosen and before it runs. Idle turns are not steps."""
         self.step += batch is not None
+        self.settle()
         self.calls.prune(scheduler.waiting_queue)
         self.loads.step(scheduler, batch)
         if self.telemetry:
             self.sampler.step(scheduler, batch)
             self.telemetry.end_step(self.step)
+        if self.meters:
+            self.meters.step()
 
     def backed_up(self, tokens: int) -> None:
         """Tokens queued for copying to the host."""
         self.prefetch.windows.moved(d2h=tokens * self.bytes_per_token)
-
-
-def _predictor(config: ServerConfig, roster: Roster, ranks: int) -> Predictor:
-    # Ranks must predict bit for bit the same, which counts do and the sums of a network on different machines need not.
-    if config.predictor and ranks > 1:
-        given = f"predictor = {config.predictor!r}"
-        raise UsageError(f"{given}: a trained predictor serves one tensor-parallel rank, this server has {ranks}; remove the setting")
-    return serving_predictor(config.predictor, roster)
 
 
 def _bytes_per_token(cache: Any) -> int:

@@ -10,9 +10,10 @@ from typing import Any, Self
 import uvicorn
 from fastapi import FastAPI
 
-from pbkv.control.models import KnobPatch
+from pbkv.control.models import KnobPatch, RecordAsk
 from pbkv.control.router import control_router
 from pbkv.knobs import Change, KnobSet
+from pbkv.recorder import Recorder
 
 
 class MemoryBackend:
@@ -24,6 +25,7 @@ class MemoryBackend:
         self.clock = clock
         self.extra = state or {}
         self.log: list[dict[str, Any]] = []
+        self.recorder = Recorder("")
 
     def tick(self) -> None:
         """One scheduler step: takes back a change that was not confirmed in time."""
@@ -55,6 +57,9 @@ class MemoryBackend:
 
     async def state(self) -> dict[str, Any]:
         return {"engine": "test engine", "server": "test", "epoch": 1, "step": self.step, **self.extra}
+
+    async def record(self, ask: RecordAsk) -> dict[str, Any]:
+        return self.recorder.since(ask.epoch, ask.after)
 
     def _record(self, changes: list[Change]) -> None:
         for c in changes:

@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from pbkv.control.commands import Commands
-from pbkv.control.models import KnobPatch
+from pbkv.control.models import KnobPatch, RecordAsk
 
 
 class EngineBackend:
@@ -27,3 +27,6 @@ class EngineBackend:
 
     async def state(self) -> dict[str, Any]:
         return self._run("state")
+
+    async def record(self, ask: RecordAsk) -> dict[str, Any]:
+        return self._run("record", **ask.model_dump())
