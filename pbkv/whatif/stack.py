@@ -1,0 +1,93 @@
+"""Least recently used at the granularity of blocks, at all pool sizes in one pass, by stack distances.
+
+The stack (R. L. Mattson et al., Evaluation techniques for storage hierarchies, 1970) holds blocks by the last call that had them, newest
+first, and those of one call in order of their path. A pool of c blocks keeps the upper c. That is to evict, block by block, the leaf whose
+last call is oldest, since what is above a leaf on its path is never older. A block is a hit in pools from its place on.
+
+Blocks of a path that last were had by the same call stand side by side. Such a run is placed as a whole: above the run of call r whose
+blocks call t had last are the blocks that calls in between had last,
+
+    S(r, t) = refs(t < call < r) - sum of the lengths of runs of calls before r whose blocks a call after t had had before.
+
+So beside a sort of the references it costs what the runs cost, of which a call has a few.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pbkv.whatif.blocks import BlockTrace, Ints
+
+#: Runs that are compared with each other at once.
+_CHUNK = 256
+
+
+@dataclass(frozen=True)
+class Runs:
+    """One row per run, in order of calls: the call, the one before that had its blocks, its first reference, its length, and the number of
+    blocks above it on the stack.
+    """
+
+    call: Ints
+    before: Ints
+    first: Ints
+    length: Ints
+    above: Ints
+
+
+def lru_hits(trace: BlockTrace, measured_from: int = 0) -> Ints:
+    """Hits of the prompts of calls `measured_from` and later, by pool size in blocks from 0: shape (distinct blocks + 1,)."""
+    runs = runs_of(trace)
+    reads = np.clip(trace.reads[runs.call] - (runs.first - trace.starts[runs.call]), 0, runs.length)
+    counted = (runs.call >= measured_from) & (reads > 0)
+    above, reads = runs.above[counted], reads[counted]
+    sizes = trace.distinct + 2
+    step = np.bincount(above + 1, minlength=sizes) - np.bincount(above + reads + 1, minlength=sizes)
+    return np.cumsum(np.cumsum(step))[: trace.distinct + 1].astype(np.int64)
+
+
+def runs_of(trace: BlockTrace) -> Runs:
+    """The runs of a trace with their places."""
+    calls = np.repeat(np.arange(trace.calls, dtype=np.int32), np.diff(trace.starts))
+    before = _calls_before(trace, calls)
+    begins = np.flatnonzero((np.diff(calls, prepend=-1) != 0) | (np.diff(before, prepend=-2) != 0))
+    length = np.diff(begins, append=len(before))
+    known = before[begins] >= 0
+    first, length = begins[known], length[known]
+    call, last = calls[first].astype(np.int64), before[first].astype(np.int64)
+    between = trace.starts[call] - trace.starts[last + 1]
+    return Runs(call, last, first, length, between - _nested(call, last, length, trace.calls))
+
+
+def _calls_before(trace: BlockTrace, calls: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """For each reference the last call before its own that had the block, -1 = none."""
+    order = by_block(trace.blocks)
+    ranked = trace.blocks[order]
+    again = np.flatnonzero(ranked[1:] == ranked[:-1])
+    before = np.full(len(calls), -1, np.int32)
+    before[order[again + 1]] = calls[order[again]]
+    return before
+
+
+def by_block(numbers: npt.NDArray[np.int32]) -> npt.NDArray[np.intp]:
+    """References in order of their blocks, those of a block as they come; sorting 16 bits at a time, NumPy counts instead of comparing."""
+    order = np.argsort((numbers & 0xFFFF).astype(np.uint16), kind="stable")
+    high = (numbers >> 16).astype(np.uint16)
+    return order[np.argsort(high[order], kind="stable")] if high.any() else order
+
+
+def _nested(call: Ints, before: Ints, length: Ints, calls: int) -> Ints:
+    """For each run the blocks of runs of earlier calls that a call after `before` had had before."""
+    found = np.zeros(len(call), np.int64)
+    by_before = np.zeros(calls + 1, np.int64)  # blocks of the runs passed so far, by call before
+    chunk = max(_CHUNK, int(len(call) ** 0.5))
+    for low in range(0, len(call), chunk):
+        part = slice(low, low + chunk)
+        mine, last, size = call[part], before[part], length[part]
+        up_to = np.cumsum(by_before)
+        found[part] = up_to[-1] - up_to[last]
+        inside = (mine[None, :] < mine[:, None]) & (last[None, :] > last[:, None])
+        found[part] += inside @ size
+        by_before += np.bincount(last, weights=size, minlength=calls + 1).astype(np.int64)
+    return found
