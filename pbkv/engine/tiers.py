@@ -37,9 +37,10 @@ class TwoTierTree(RadixTree):
             record = self.keeper.next_device_victim()
             if record is None:
                 break
+            retired = record.retired  # a record whose node has left the tree no longer knows who touched it
             gone = self._evict_leaf(record.node)  # type: ignore[arg-type]
             freed += gone
-            if record.touched and record.retired:
+            if retired:
                 self.evicted_retired += gone
         self.keeper.end_device_walk()
         return freed
