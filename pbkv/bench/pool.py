@@ -46,7 +46,7 @@ def _work(cells: list[Cell], jobs: int) -> Iterable[tuple[Cell, Result]]:
         yield from ((cell, run_cell(cell)) for cell in cells)
         return
     # Spawned, not forked: a fork would copy threads of numeric libraries in whatever state they are.
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _end_with_parent) as pool:
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), end_with_parent) as pool:
         rest = iter(cells)
         running: dict[Future[Result], Cell] = {}
         while True:
@@ -60,7 +60,7 @@ def _work(cells: list[Cell], jobs: int) -> Iterable[tuple[Cell, Result]]:
             yield from ((running.pop(future), future.result()) for future in done)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """A worker waits for work for ever, also when whoever gives it was killed: it ends then."""
 
     def watch() -> None:

@@ -17,6 +17,8 @@ class Policy:
     meaning: ClassVar[str]
     #: The order depends on scores.
     by_score: ClassVar[bool] = False
+    #: The order depends on the knobs gamma and k.
+    discounts: ClassVar[bool] = False
     #: Scores depend on what calls read, so they are made anew when a call's path is known.
     structural: ClassVar[bool] = False
     #: Keeps the paths of queued calls, so they must be known.

@@ -51,6 +51,7 @@ class FirstUse(Policy):
     name = "first_use"
     meaning = "retired and stale first, then the least expected discounted first use; paths of queued calls last"
     by_score = True
+    discounts = True
     uses_holds = True
     structural = True
 

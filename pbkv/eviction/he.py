@@ -10,6 +10,7 @@ class He(Policy):
     name = "he"
     meaning = "retired first, then the least reuse score of the paper (Eq. 2)"
     by_score = True
+    discounts = True
 
     def key(self, record: NodeRecord) -> Key:
         # As `record.retired` says it, without the call: this is asked for at every change of a score.
