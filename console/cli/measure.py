@@ -17,6 +17,7 @@ MEASURED = {
     "ingest": ("bench_ingest", "Events per second into DuckDB, beside a bare insert."),
     "writer": ("bench_writer", "What an event costs the scheduler thread."),
     "evict": ("bench_evict", "Choosing a victim in SGLang's real cache, ours beside SGLang's two cores."),
+    "stock": ("bench_stock", "Hit rates and costs beside stock SGLang, on recorded calls."),
     "scores": ("bench_scores", "A victim with all that keeps the order, by policy."),
     "predict": ("bench_predict", "Time and accuracy of predictions."),
     "engine": ("bench_engine", "Calls per second of the embedded engine."),

@@ -47,11 +47,13 @@ def check_order(queue: Any) -> None:
 
 
 class Bench:
-    """One cache with its pools. `plugin` None = SGLang's own; else a dict of knobs. `host` None = no host pool, else its ratio."""
+    """One cache with its pools. `plugin` None = SGLang's own; else a dict of knobs. `host` None = no host pool, else its ratio. `session`:
+    as with --enable-session-radix-cache.
+    """
 
     def __init__(
         self, *, plugin: dict[str, Any] | None = None, page: int = 1, size: int = 256, host: float | None = 2.0,
-        write_policy: str = "write_through", core: str = "python", observe: bool = False,
+        write_policy: str = "write_through", core: str = "python", session: bool = False, observe: bool = False,
     ) -> None:
         self.page, self.size = page, size
         hierarchical: dict[str, Any] = {} if host is None else {
@@ -67,6 +69,7 @@ class Bench:
         self.allocator = self._allocator()
         self.params = CacheInitParams(
             disable=False, token_to_kv_pool_allocator=self.allocator, page_size=page, eviction_policy="lru", tree_core_backend=core,
+            enable_session_radix_cache=session,
             req_to_token_pool=ReqToTokenPool(size=8, max_context_len=1024, device="cpu", enable_memory_saver=False),
         )
         self.ctx: Any = SimpleNamespace(

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import requests
 import zmq
-from pbkv_sglang_cpu.launch import server_command
 
 from pbkv.events.wire import TOPIC, decode
 from tests.support.ports import free_port
@@ -41,6 +40,10 @@ class Server:
     def call(self, method: str, path: str, body: object = None, **headers: str) -> requests.Response:
         return self._http.request(method, self.url + path, json=body, headers=headers, timeout=120)
 
+    def stream(self, path: str, body: object) -> requests.Response:
+        """The answer to a POST, to be read piece by piece; close it."""
+        return self._http.post(self.url + path, json=body, timeout=600, stream=True)
+
     def generate(self, tokens: list[int], n: int = 8, **body: Any) -> Reply:
         """Greedy tokens after `tokens`; extra keys go into the request."""
         sampling = {"max_new_tokens": n, "temperature": 0, "ignore_eos": True, **body.pop("sampling", {})}
@@ -64,6 +67,8 @@ class Server:
 @contextmanager
 def running_server(model: Path, *, config: dict[str, Any] | None = None, **options: Any) -> Iterator[Server]:
     """A server of `model`; with `config` it has the plugin. Its process group is ended afterwards, whatever happened."""
+    from pbkv_sglang_cpu.launch import server_command  # a machine with a GPU has no need of it
+
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         settings = path / "pbkv.json"
