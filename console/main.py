@@ -15,7 +15,7 @@ from pbkv.errors import PbkvError
 
 COMMANDS: dict[str, Lazy] = {
     "demo": Lazy("console.demo.command", "demo", "Start an engine, a collector and a load, and watch them."),
-    "serve": Lazy("console.cli.serve", "serve", "Serve a modelled GPU with the same cache, events and knobs as the plugin."),
+    "serve": Lazy("console.cli.serve", "serve", "Serve with SGLang and the plugin, or a modelled GPU without one."),
     "collect": Lazy("console.cli.collect", "collect", "Store a server's event stream in DuckDB and serve reads."),
     "top": Lazy("console.cli.top", "top", "Watch and tune a server in the terminal."),
     "web": Lazy("console.cli.web", "web", "Serve the web page for a source."),

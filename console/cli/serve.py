@@ -1,4 +1,4 @@
-"""`pbkv serve --embedded`: a modelled GPU server with the same cache, policies, events and control as the plugin. Needs no GPU."""
+"""`pbkv serve`: SGLang with the plugin, or `--embedded` a modelled GPU server with the same cache, policies, events and control."""
 
 import json
 import sys
@@ -13,13 +13,14 @@ if TYPE_CHECKING:
     from pbkv.engine.server.serve import Ready
     from pbkv.engine.tiers import WritePolicy
 
-_PLUGIN = (
-    "pbkv serve: expected --embedded; SGLang is started by its own command: "
-    "python -m sglang.launch_server --model-path MODEL --enable-hierarchical-cache --radix-cache-backend pbkv"
-)
+_NOTHING = "pbkv serve: expected --embedded, or -- and SGLang's flags: pbkv serve -- --model-path MODEL --hicache-ratio 2"
+#: Options that SGLang's server knows too.
+_COMMON = ("config", "dry_run", "flags")
 
 
 def serve(
+    context: typer.Context,
+    flags: Annotated[list[str] | None, typer.Argument(metavar="[-- FLAGS]", help="SGLang's own flags: serve with SGLang.")] = None,
     embedded: Annotated[bool, typer.Option("--embedded", help="Serve the embedded engine.")] = False,
     host: Annotated[str, typer.Option("--host", metavar="H", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", metavar="P", min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 30000,
@@ -37,13 +38,19 @@ def serve(
     policy: Annotated[str | None, typer.Option(metavar="NAME", help="Eviction policy to start with (a knob).")] = None,
     speed: Annotated[float, typer.Option(metavar="X", help="Seconds of the engine in one second.")] = 1.0,
     config: Annotated[str | None, typer.Option(
-        metavar="FILE", help="Settings as the plugin takes them (server, events, token_file, knobs ...); default: the file in PBKV_CONFIG.",
+        "--pbkv-config", "--config", metavar="FILE",
+        help="PBKV's settings (server, events, token_file, knobs ...); default: the file in PBKV_CONFIG.",
     )] = None,
     json_: Json = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With SGLang: check, print the command, start nothing.")] = False,
 ) -> None:
-    """Serve a modelled GPU: OpenAI API, events, knobs and metrics like a server with the plugin, up in a second. A token is a byte."""
+    """Serve with SGLang and the pbkv cache: -- and SGLang's flags. Or, with --embedded, serve a modelled GPU: OpenAI API, events, knobs and
+    metrics like a server with the plugin, up in a second; a token is a byte there.
+    """
     if not embedded:
-        raise UsageError(_PLUGIN)
+        return _with_sglang(context, flags or [], config, dry_run)
+    if flags or dry_run:
+        raise UsageError("pbkv serve: SGLang's flags and --dry-run do not go with --embedded; leave out one or the other")
     from pbkv.engine.server.serve import run
     from pbkv.engine.server.settings import ServeSettings, embedded_config
     from pbkv.engine.settings import EngineSettings
@@ -56,6 +63,18 @@ def serve(
     )
     settings = ServeSettings(host, port, model_preset, context_length, speed, engine, embedded_config(config, engine, policy))
     raise typer.Exit(run(settings, lambda ready: _say(ready, model_preset, json_)))
+
+
+def _with_sglang(context: typer.Context, flags: list[str], config: str | None, dry_run: bool) -> None:
+    from console.cli.serve_sglang import start
+
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name or "")
+        if option.name not in _COMMON and source is not None and source.name == "COMMANDLINE":
+            raise UsageError(f"pbkv serve: {option.opts[-1]} belongs to --embedded; SGLang's own flags come after --")
+    if not flags:
+        raise UsageError(_NOTHING)
+    start(flags, config, dry_run=dry_run)
 
 
 def _say(ready: "Ready", model: str, json_: bool) -> None:

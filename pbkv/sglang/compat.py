@@ -9,6 +9,10 @@ REQUIRED = "0.5.23"
 #: Everything of SGLang the plugin hooks or overrides, with the parameters it relies on.
 TARGETS: dict[str, tuple[str, ...]] = {
     "sglang.srt.plugins.hook_registry.HookRegistry.register": ("target", "hook", "hook_type"),
+    "sglang.srt.server_args.ServerArgs.resolve_once": (),
+    "sglang.srt.arg_groups.model_override_base.resolving_view": ("server_args",),
+    "sglang.srt.arg_groups.model_override_base.model_config_of": ("server_args",),
+    "sglang.srt.mem_cache.kv_cache_builder.uses_ssm_state": ("model_config",),
     "sglang.srt.mem_cache.registry.register_radix_cache_backend": ("name", "factory"),
     "sglang.srt.mem_cache.registry.create_unified_radix_cache": ("ctx", "cache_class"),
     "sglang.srt.mem_cache.unified_radix_cache.UnifiedRadixCache.checkpoint_into_tree": ("req", "up_to"),
@@ -44,8 +48,8 @@ TARGETS: dict[str, tuple[str, ...]] = {
 }
 
 
-def problem() -> str | None:
-    """A sentence naming what does not fit, or None."""
+def version_problem() -> str | None:
+    """A sentence when SGLang is missing or another version, or None. Imports nothing of SGLang."""
     try:
         found = version("sglang")
     except PackageNotFoundError:
@@ -53,10 +57,17 @@ def problem() -> str | None:
     if found != REQUIRED:
         remedy = f"install sglang=={REQUIRED} or start without --radix-cache-backend pbkv"
         return f"sglang {found} is installed; this plugin is written for {REQUIRED}: {remedy}"
+    return None
+
+
+def problem() -> str | None:
+    """A sentence naming what does not fit, or None."""
+    if wrong := version_problem():
+        return wrong
     for target, parameters in TARGETS.items():
         missing = _missing(target, parameters)
         if missing:
-            return f"sglang {found} has no {missing}; its source was changed: reinstall sglang=={REQUIRED}"
+            return f"sglang {REQUIRED} has no {missing}; its source was changed: reinstall sglang=={REQUIRED}"
     return None
 
 

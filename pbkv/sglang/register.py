@@ -71,16 +71,29 @@ def _install() -> None:
         HookRegistry.register(target, hook, kind)
     if multiprocessing.current_process().name == "MainProcess":
         HookRegistry.register("sglang.srt.entrypoints.http_server._setup_and_run_http_server", _before_http, HookType.BEFORE)
+        HookRegistry.register("sglang.srt.server_args.ServerArgs.resolve_once", _after_resolve, HookType.AFTER)
 
 
 def _factory(ctx: Any) -> Any:
     from pbkv.config import load_config
     from pbkv.sglang.cache import make_cache
+    from pbkv.sglang.start import model_problem, settings_problem
 
+    args = ctx.server_args
+    kind = model_problem(sliding=bool(ctx.is_hybrid_swa), recurrent=bool(ctx.is_hybrid_ssm), name=str(args.model_path))
+    if problem := settings_problem(args) or kind:
+        _stop(problem)
     try:
         return make_cache(ctx, load_config())
     except UsageError as error:
         _stop(str(error))
+
+
+def _after_resolve(result: Any, server_args: Any) -> None:
+    from pbkv.sglang.start import server_problem
+
+    if problem := server_problem(server_args):
+        _stop(problem)
 
 
 def _runtime(scheduler: Any) -> Any:

@@ -110,7 +110,7 @@ def test_a_signal_ends_it_cleanly_with_calls_under_way(tmp_path: Path, number: s
 def test_without_embedded_it_says_how_sglang_is_started() -> None:
     done = pbkv("serve")
     assert done.returncode == 2
-    assert "--radix-cache-backend pbkv" in done.stderr
+    assert "pbkv serve -- --model-path MODEL" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
 
 
