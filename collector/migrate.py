@@ -11,7 +11,7 @@ from typing import Any
 
 import duckdb
 
-from collector.columns import Column, quoted
+from collector.columns import Column, comments
 from collector.names import view_statements
 from collector.tables import META, STORE_VERSION, create_statements, create_table, meta_row, raw_tables
 from pbkv.errors import UsageError
@@ -65,20 +65,20 @@ def present(db: duckdb.DuckDBPyConnection, database: str | None = None) -> Prese
 
 
 def _additions(path: Path, have: Present) -> list[str]:
-    """Statements that add what this release has and the file has not."""
+    """Statements that add what this release has and the file has not, and say of every column what this release means by it."""
     statements: list[str] = []
     for name, (row, columns) in raw_tables().items():
         if name not in have:
             statements += create_table(f"raw.{name}", row, columns)
         else:
             statements += [s for c in columns for s in _add(path, name, c, have[name].get(c.name))]
+            statements += comments("TABLE", f"raw.{name}", row, columns)
     return statements
 
 
 def _add(path: Path, table: str, column: Column, sql_type: str | None) -> list[str]:
     if sql_type is None:
-        comment = f"COMMENT ON COLUMN raw.{table}.{column.name} IS {quoted(column.comment)}"
-        return [f"ALTER TABLE raw.{table} ADD COLUMN {column.name} {column.sql_type}", comment]
+        return [f"ALTER TABLE raw.{table} ADD COLUMN {column.name} {column.sql_type}"]
     if sql_type != column.sql_type:
         raise UsageError(
             f"database {str(path)!r}: raw.{table}.{column.name} is {sql_type}, this release writes {column.sql_type}; "

@@ -45,7 +45,7 @@ def _view(kind: Kind) -> str:
 
 
 def view_statements() -> list[str]:
-    """Statements that (re)make every view: the eleven kinds, `loss` and `source`."""
+    """Statements that (re)make every view: the twelve kinds, `loss` and `source`."""
     statements: list[str] = []
     for name in EVENT_KINDS:
         kind = BY_NAME[name]

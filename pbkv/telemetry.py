@@ -1,7 +1,7 @@
 """From objects to records: the only place that knows both the policy's objects and the event schema. Rank 0 has one, others none."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pbkv.events.schema import (
@@ -59,6 +59,12 @@ class CallReport:
     end_node: int
     end_page: int
     pages: int
+    #: Seconds of the server's monotonic clock.
+    arrived_s: float = 0.0
+    ended_s: float = 0.0
+    max_tokens: int = 0
+    #: Position by order of arrival at the server, from 1; 0 = not known.
+    place: int = 0
 
 
 class Telemetry:
@@ -74,8 +80,10 @@ class Telemetry:
         self._call, self._page, self._workflow = emit["call"], emit["page"], emit["workflow"]
         self._prediction, self._node_score, self._eviction = emit["prediction"], emit["node_score"], emit["eviction"]
         self._prefetch, self._window, self._occupancy = emit["prefetch"], emit["pcie_window"], emit["occupancy"]
-        self._batch, self._knob = emit["batch"], emit["knob"]
+        self._batch, self._knob, self._setting = emit["batch"], emit["knob"], emit["setting"]
         self.now_ns = time.monotonic_ns
+        self.now_s = time.monotonic
+        self.arrivals: Callable[[], int] = int  # place of the newest call; 0 = nobody counts
 
     def name_of(self, workflow: Workflow | None) -> int:
         """Id of a workflow's name; 0 for a call without one."""
@@ -93,6 +101,7 @@ class Telemetry:
             report.workflow is not None, report.final, _STATUS["aborted" if report.aborted else "done"], prompt, report.device_hit_tokens,
             report.host_hit_tokens, max(0, prompt - report.device_hit_tokens - report.host_hit_tokens), report.output_tokens,
             report.queue_ms, report.prefill_ms, report.ttft_ms, report.e2e_ms, report.end_node, report.end_page, report.pages,
+            report.arrived_s, report.ended_s, min(report.max_tokens, _U32), report.place & _U32,
         )
 
     def page(self, page: int, parent: int, depth: int) -> None:
@@ -101,7 +110,7 @@ class Telemetry:
 
     def workflow(self, workflow: Workflow, event: str, reason: str = "none", device_tokens: int = 0, host_tokens: int = 0) -> None:
         """A workflow started, ended or retired."""
-        self._workflow(self.name_of(workflow), _EVENT[event], _REASON[reason], workflow.calls, device_tokens, host_tokens)
+        self._workflow(self.name_of(workflow), _EVENT[event], _REASON[reason], workflow.calls, device_tokens, host_tokens, self.now_s())
 
     def prediction(self, workflow: Workflow, version: int, latency_us: float) -> None:
         """The likeliest agents of each horizon. Position 0 is END (agent id 0) when that is likelier than any agent."""
@@ -132,11 +141,12 @@ class Telemetry:
         """The tree was flushed."""
         self._changed.clear()
 
-    def node_score(self, record: NodeRecord, *, snapshot: bool) -> None:
-        """One node's score now."""
+    def node_score(self, record: NodeRecord, *, snapshot: bool, workflow: int = 0) -> None:
+        """One node's score now; `workflow` = name id of the one that touched it last."""
         self._node_score(
             record.node_id, self._parent_of(record), record.tokens, TIERS[self._tier_of(record)], record.score / SCORE_ONE,
             record.value / SCORE_ONE, min(len(record.live), _U16), record.retired, int(record.last_access), record.hits, snapshot,
+            record.page, workflow,
         )
 
     def eviction(
@@ -173,8 +183,15 @@ class Telemetry:
         self._knob(
             change.version, intern(Namespace.KNOB, change.name), intern(Namespace.KNOB, f"{change.old}"),
             intern(Namespace.KNOB, f"{change.new}"), intern(Namespace.KNOB, change.actor), _SOURCE[change.source],
-            intern(Namespace.KNOB, change.reason),
+            intern(Namespace.KNOB, change.reason), self.now_s(), self.arrivals() & _U32,
         )
+
+    def settings(self, facts: Mapping[str, str]) -> None:
+        """What the server is, one row per fact."""
+        intern = self.writer.intern
+        now = self.now_s()
+        for name, value in facts.items():
+            self._setting(intern(Namespace.KNOB, name), intern(Namespace.KNOB, value), now)
 
     def end_step(self, step: int) -> None:
         """Write the changes of rank of this step and send everything as one message."""

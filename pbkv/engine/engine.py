@@ -49,7 +49,7 @@ class Engine:
         self.retractions = 0
         self._calls: dict[int, Call] = {}
         self._tiered = settings.host_tokens > 0
-        self._arrivals = 0
+        self.arrivals = 0  # entries into the queue, retracted calls' too
         self._finished: list[Finished] = []
         self._ticked = 0.0
         self._plant()
@@ -78,8 +78,8 @@ class Engine:
     def submit(self, request: EngineRequest, at: float | None = None) -> None:
         """The call arrives at `at`, by default now; `at` may lie inside the step that ended now. Raises UsageError if it can never run."""
         self._check(request)
-        self._arrivals += 1
-        call = self._calls[request.id] = Call(request, self._arrivals, self.clock.now if at is None else at)
+        self.arrivals += 1
+        call = self._calls[request.id] = Call(request, self.arrivals, self.clock.now if at is None else at)
         self.scheduler.waiting.append(call)
         self.follower.queued(call, self.tree)
 
@@ -313,8 +313,8 @@ class Engine:
         hopeless = self.scheduler.retract()
         for n in range(before, len(waiting)):
             self.retractions += 1
-            self._arrivals += 1
-            waiting[n].number = self._arrivals
+            self.arrivals += 1
+            waiting[n].number = self.arrivals
             self.follower.queued(waiting[n], self.tree)
         if hopeless is not None:
             self.scheduler.drop(hopeless)

@@ -5,16 +5,20 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from pbkv.engine.facts import engine_facts, serving_facts
 from pbkv.engine.node import Node
 from pbkv.engine.requests import Call, Finished
 from pbkv.events.writer import EventWriter
 from pbkv.telemetry import CallReport, Telemetry
+from pbkv.workflow import Workflow
 
 if TYPE_CHECKING:
     from pbkv.engine.engine import Engine
 
 #: Engine seconds between samples of occupancy.
 PERIOD_S = 0.5
+#: Engine seconds between two tellings of what the engine is, so that a collector that came late knows, too.
+SETTINGS_S = 60.0
 #: Nodes of a snapshot written per step, so that a large tree never makes one message huge.
 SNAPSHOT_CHUNK = 128
 #: Page ids remembered as already written; a forgotten one is written again, which readers tolerate.
@@ -38,13 +42,17 @@ class PageLog:
         return parent, depth
 
     def _name(self, node: Node, parent: int, depth: int) -> int:
-        for n, content in enumerate(node.key, start=1):
+        node.record.page = self.name_pages(node.key, parent, depth)
+        return node.record.page
+
+    def name_pages(self, contents: tuple[int, ...], parent: int, depth: int) -> int:
+        """Id of the last page of `contents` behind `parent`, which is the page at `depth`."""
+        for n, content in enumerate(contents, start=1):
             data = parent.to_bytes(8, "little") + content.to_bytes(16, "little", signed=True)
             page = int.from_bytes(hashlib.blake2b(data, key=self._key, digest_size=8).digest(), "little") or 1
             if page not in self._seen:
                 self._write(page, parent, depth + n)
             parent = page
-        node.record.page = parent
         return parent
 
     def _write(self, page: int, parent: int, depth: int) -> None:
@@ -61,14 +69,18 @@ class Reporter:
         self._engine = engine
         manager = engine.manager
         self.telemetry = Telemetry(writer, manager.tree.tier_of, manager.tree.parent_of, manager.state.agent_names)
-        self.telemetry.now_ns = self._now_ns
+        self.telemetry.now_ns, self.telemetry.now_s = self._now_ns, self._now_s
+        self.telemetry.arrivals = lambda: engine.arrivals
         manager.observe_with(self.telemetry)
         self._pages = PageLog(self.telemetry, engine.settings.seed)
-        self._next_sample = self._next_snapshot = 0.0
+        self._next_sample = self._next_snapshot = self._next_settings = 0.0
         self._snapshot: Iterator[Node] = iter(())
 
     def _now_ns(self) -> int:
         return int(self._engine.clock.now * 1e9)
+
+    def _now_s(self) -> float:
+        return self._engine.clock.now
 
     # ---- a step ------------------------------------------------------------------------------------------------------------
 
@@ -87,6 +99,9 @@ class Reporter:
         if engine.clock.now >= self._next_sample:
             self._next_sample = engine.clock.now + PERIOD_S
             self._occupancy()
+        if engine.clock.now >= self._next_settings:
+            self._next_settings = engine.clock.now + SETTINGS_S
+            self.telemetry.settings(engine_facts(engine.settings) | serving_facts(engine.knobs, engine.manager.predictor))
         self._score_snapshot()
         self.telemetry.end_step(engine.manager.step)
 
@@ -98,23 +113,39 @@ class Reporter:
         """A call left the engine."""
         request = ended.request
         node, page, pages = self._end_of(call)
-        name = self._engine.manager.state.agent_names[call.agent] if call.workflow else ""
+        workflow, agent, step = self._caller(call)
         self.telemetry.call(CallReport(
-            call.workflow, name, max(call.step, 0), request.final and call.workflow is not None, ended.aborted, request.prompt_tokens,
+            workflow, agent, step, request.final and workflow is not None, ended.aborted, request.prompt_tokens,
             ended.device_hit, ended.host_hit, ended.output_tokens,
             _ms(ended.arrived, ended.admitted), _ms(ended.admitted, ended.first_token), _ms(ended.arrived, ended.first_token),
-            _ms(ended.arrived, ended.ended), node, page, pages,
+            _ms(ended.arrived, ended.ended), node, page, pages, ended.arrived, ended.ended, call.announced, call.place,
         ))
 
     def _end_of(self, call: Call) -> tuple[int, int, int]:
-        if call.touched is None:
-            return 0, 0, 0
-        path, node = list[Node](), call.touched
-        while node is not self._engine.tree.root:
+        """(end node, last page, pages); of a call that did not get through its prompt, the prompt's all the same."""
+        end = call.touched or self._engine.tree.root
+        page, depth = self._pages.name_path(self._path(end))
+        rest = call.request.pages[depth:]
+        return end.id, self._pages.name_pages(rest, page, depth), depth + len(rest)
+
+    def _path(self, node: Node) -> list[Node]:
+        """Nodes from below the root down to `node`."""
+        root, path = self._engine.tree.root, list[Node]()
+        while node is not root:
             path.append(node)
             node = node.parent
         path.reverse()
-        return call.touched.id, *self._pages.name_path(path)
+        return path
+
+    def _caller(self, call: Call) -> tuple[Workflow | None, str, int]:
+        """(workflow, agent, step) of a call, also of one that nobody was told of because it never ran."""
+        request, state = call.request, self._engine.manager.state
+        if call.workflow is not None:
+            return call.workflow, state.agent_names[call.agent], call.step
+        if not request.attributed or call.step >= 0:
+            return None, "", 0
+        workflow = state.live.get(request.workflow) or Workflow(request.workflow, 0, state.now)
+        return workflow, request.agent, workflow.calls
 
     # ---- samples -----------------------------------------------------------------------------------------------------------
 
@@ -142,7 +173,10 @@ class Reporter:
             if node is None:
                 return
             if node.on_device or node.on_host:  # else it left the tree since the snapshot began
-                self.telemetry.node_score(node.record, snapshot=True)
+                record = node.record
+                if not record.page:
+                    self._pages.name_path(self._path(node))
+                self.telemetry.node_score(record, snapshot=True, workflow=engine.manager.event_id(record.last_workflow))
 
 
 def _ms(start: float, end: float) -> float:

@@ -55,7 +55,7 @@ class Call:
     __slots__ = (
         "request", "number", "announced", "where", "fill", "prefix", "done", "generated", "node", "fresh", "tree_pages", "allocated",
         "joined", "finish_step", "arrived", "admitted", "first_token", "device_hit", "host_hit", "retracted",
-        "workflow", "agent", "step", "touched",
+        "workflow", "agent", "step", "touched", "place",
     )
 
     node: Node
@@ -63,6 +63,7 @@ class Call:
     def __init__(self, request: EngineRequest, number: int, arrived: float) -> None:
         self.request = request
         self.number = number  # order of entering the queue
+        self.place = number  # order of arrival
         self.announced = max(request.max_tokens, request.output_tokens)  # output tokens the client said it may take
         self.where = WAITING
         self.fill = request.prompt_tokens  # tokens its prefill has to cover: the prompt, after a retraction also what it had generated

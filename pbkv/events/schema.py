@@ -16,7 +16,7 @@ import numpy as np
 #: Layout of the message header and of sections; changes only when `wire.py` does.
 FORMAT_VERSION = 1
 #: Version of the tables below; the collector refuses a database written by a newer one.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 #: Bytes of UTF-8 in a name record; longer names are cut and marked with a digest by the writer.
 NAME_BYTES = 120
 
@@ -37,7 +37,7 @@ class Namespace(IntEnum):
 
     WORKFLOW = 1
     AGENT = 2
-    KNOB = 3  # knob names, and their values and actors as text
+    KNOB = 3  # names of knobs and settings, their values and actors as text
     CONTROL_URL = 4  # where this server answers /pbkv/knobs
     ENGINE = 5  # "sglang 0.5.23" or "embedded"
     MODEL = 6
@@ -93,6 +93,7 @@ _WORKFLOW = _id("workflow", Namespace.WORKFLOW, "workflow; none = call carried n
 _NODE = Field("node", "u64", "radix-tree node, unique within a server epoch")
 _TOKENS = Field("tokens", "u32", "tokens held by the node", "tokens")
 _SCORE = Field("score", "f32", "reuse score, Eq. 2 under the knobs of that moment")
+_AT = Field("at_s", "f64", "monotonic clock of the server", "s")
 _TIERS = ("none", "device", "host", "both")
 
 CALL_STATUS = ("done", "aborted")
@@ -125,8 +126,12 @@ KINDS: tuple[Kind, ...] = (
         Field("ttft_ms", "f32", "arrival to first token", "ms"),
         Field("e2e_ms", "f32", "arrival to last token", "ms"),
         Field("end_node", "u64", "tree node where the call's path ends"),
-        Field("end_page", "u64", "id of the last full page of the call's path; 0 = none"),
-        Field("pages", "u32", "full pages on the call's path", "pages"),
+        Field("end_page", "u64", "id of the last full page of the call's prompt and output; 0 = none, or not known"),
+        Field("pages", "u32", "full pages up to end_page", "pages"),
+        Field("arrived_s", "f64", "arrival, monotonic clock of the server", "s"),
+        Field("ended_s", "f64", "end, monotonic clock of the server", "s"),
+        Field("max_tokens", "u32", "output tokens the client announced, at least those generated", "tokens"),
+        Field("place", "u32", "position by order of arrival at the server, from 1; 0 = not known"),
     )),
     Kind(2, "page", "page first seen (a page forgotten by the bounded filter may be seen again)", (
         Field("page", "u64", "page id: keyed digest of the parent id and the page's tokens, without content"),
@@ -140,6 +145,7 @@ KINDS: tuple[Kind, ...] = (
         Field("steps", "u32", "calls so far", "calls"),
         Field("retired_device_tokens", "u32", "device tokens that became retired with it", "tokens"),
         Field("retired_host_tokens", "u32", "host tokens that became retired with it", "tokens"),
+        _AT,
     )),
     Kind(4, "prediction", "workflow step x horizon x likely agent", (
         _WORKFLOW,
@@ -165,6 +171,8 @@ KINDS: tuple[Kind, ...] = (
         Field("last_access", "u64", "logical clock of the last access"),
         Field("hits", "u32", "calls that read the node after it was written", "calls"),
         Field("snapshot", "u8", "1 = row of a periodic snapshot, 0 = change of rank"),
+        Field("page", "u64", "id of the node's last page; 0 = not named (yet)"),
+        _id("workflow", Namespace.WORKFLOW, "workflow that touched it last"),
     )),
     Kind(6, "eviction", "victim", (
         _NODE,
@@ -224,17 +232,24 @@ KINDS: tuple[Kind, ...] = (
         _id("actor", Namespace.KNOB, "who asked"),
         Field("source", "u8", "what caused it", values=SOURCES),
         _id("reason", Namespace.KNOB, "why, in the words of the actor"),
+        _AT,
+        Field("arrivals", "u32", "place of the newest call that had arrived before; 0 = none, or not known"),
     )),
     Kind(12, "name", "string behind an id", (
         Field("id", "u32", "id, unique within a server epoch"),
         Field("namespace", "u8", "what it names", values=("none", *(n.name.lower() for n in Namespace))),
         Field("text", f"s{NAME_BYTES}", "UTF-8, zero padded"),
     )),
+    Kind(13, "setting", "fact about the server, at its start and once a minute", (
+        _id("name", Namespace.KNOB, "page_size, device_tokens, timing.prefill_base_s, knob.gamma, ..."),
+        _id("value", Namespace.KNOB, "value as text; numbers read back exactly"),
+        _AT,
+    )),
 )
 
 BY_NAME: dict[str, Kind] = {k.name: k for k in KINDS}
 BY_CODE: dict[int, Kind] = {k.code: k for k in KINDS}
-#: The eleven kinds an operator asks about; `name` only serves them.
+#: The twelve kinds an operator asks about; `name` only serves them.
 EVENT_KINDS: tuple[str, ...] = tuple(k.name for k in KINDS if k.name != "name")
 
 

@@ -204,6 +204,8 @@ class Calls:
             call.workflow, call.agent_name, call.step, call.final, aborted, len(req.origin_input_ids),
             req.cached_tokens_device, req.cached_tokens_host + req.cached_tokens_storage, len(req.output_ids),
             _ms(arrived, entered or now), _ms(entered, first), _ms(arrived, first), _ms(arrived, now), node, page, pages,
+            arrived or 0.0, now, max(getattr(req.sampling_params, "max_new_tokens", 0) or 0, len(req.output_ids)),
+            req.__dict__.get("pbkv_arrival", 0),
         )
 
 

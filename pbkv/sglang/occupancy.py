@@ -4,6 +4,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from pbkv.engine.reporter import SETTINGS_S
+from pbkv.sglang.facts import server_facts
 from pbkv.sglang.tree import device_tokens, host_tokens, record_of
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ class Sampler:
     def __init__(self, runtime: "Runtime") -> None:
         self._runtime = runtime
         self._last_ns = time.monotonic_ns()
-        self._next_sample = self._next_snapshot = 0.0
+        self._next_sample = self._next_snapshot = self._next_settings = 0.0
         self._snapshot: Iterator[Any] = iter(())
 
     def step(self, scheduler: Any, batch: Any) -> None:
@@ -34,6 +36,10 @@ class Sampler:
         if now >= self._next_sample:
             self._occupancy(scheduler)
             self._next_sample = now + max(PERIOD_S, 50 * (time.monotonic_ns() - now_ns) / 1e9)
+        if now >= self._next_settings:
+            self._next_settings = now + SETTINGS_S
+            assert self._runtime.telemetry is not None
+            self._runtime.telemetry.settings(server_facts(self._runtime, scheduler))
         self._score_snapshot(now)
 
     def _batch(self, batch: Any, duration_us: float) -> None:
@@ -79,7 +85,8 @@ class Sampler:
             if node is None:
                 return
             if node is not runtime.core.root_node and node.id in runtime.core._node_arena:
-                telemetry.node_score(record_of(node), snapshot=True)
+                record = record_of(node)
+                telemetry.node_score(record, snapshot=True, workflow=runtime.event_id(record.last_workflow))
 
 
 def _host_pool(cache: Any) -> tuple[int, int]:

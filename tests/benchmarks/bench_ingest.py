@@ -39,8 +39,8 @@ from tests.support.stream import record
 RECORDS = 1000
 #: Records of each kind in a message, of RECORDS.
 MIX = {
-    "page": 380, "prediction": 320, "node_score": 130, "eviction": 60, "prefetch": 40, "batch": 25, "pcie_window": 15, "workflow": 10,
-    "call": 15, "occupancy": 4, "knob": 1,
+    "page": 379, "prediction": 320, "node_score": 130, "eviction": 60, "prefetch": 40, "batch": 25, "pcie_window": 15, "workflow": 10,
+    "call": 15, "occupancy": 4, "knob": 1, "setting": 1,
 }
 #: Different messages; they are sent again and again under new sequence numbers and times.
 DISTINCT = 500

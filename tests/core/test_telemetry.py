@@ -27,6 +27,7 @@ class Bench:
         self.agents = ["planner", "coder", "critic", "(unnamed)"]
         self.writer = EventWriter("t", self.sink, epoch=1)
         self.telemetry = Telemetry(self.writer, lambda r: self.tier, lambda r: self.parent, self.agents)
+        self.telemetry.now_s, self.telemetry.arrivals = lambda: 1.25, lambda: 7
         self._names: dict[int, tuple[str, str]] = {}
 
     def rows(self, kind: str, step: int = 5) -> list[dict[str, Any]]:
@@ -72,7 +73,8 @@ def report(**fields: Any) -> CallReport:
     values: dict[str, Any] = {
         "workflow": workflow("w"), "agent": "coder", "step": 3, "final": False, "aborted": False, "prompt_tokens": 100,
         "device_hit_tokens": 60, "host_hit_tokens": 16, "output_tokens": 7, "queue_ms": 1.5, "prefill_ms": 2.5, "ttft_ms": 4.0,
-        "e2e_ms": 9.25, "end_node": 2**40, "end_page": 2**63 + 1, "pages": 6,
+        "e2e_ms": 9.25, "end_node": 2**40, "end_page": 2**63 + 1, "pages": 6, "arrived_s": 1 / 3, "ended_s": 2 / 3, "max_tokens": 9,
+        "place": 4,
     }
     return CallReport(**{**values, **fields})
 
@@ -84,7 +86,8 @@ def test_a_call(bench: Bench) -> None:
     assert named == {
         "workflow": "w", "agent": "coder", "step": 3, "attributed": 1, "final": 0, "status": "done", "prompt_tokens": 100,
         "device_hit_tokens": 60, "host_hit_tokens": 16, "recomputed_tokens": 24, "output_tokens": 7, "queue_ms": 1.5, "prefill_ms": 2.5,
-        "ttft_ms": 4.0, "e2e_ms": 9.25, "end_node": 2**40, "end_page": 2**63 + 1, "pages": 6,
+        "ttft_ms": 4.0, "e2e_ms": 9.25, "end_node": 2**40, "end_page": 2**63 + 1, "pages": 6, "arrived_s": 1 / 3, "ended_s": 2 / 3,
+        "max_tokens": 9, "place": 4,
     }
     assert (other["workflow"], other["agent"], other["attributed"], other["final"], other["status"]) == (None, None, 0, 1, "aborted")
     assert other["recomputed_tokens"] == 0
@@ -106,6 +109,7 @@ def test_a_workflow(bench: Bench, reason: str) -> None:
     assert [r["event"] for r in rows] == ["start", "end", "retire"]
     assert rows[2] == {
         "workflow": "w", "event": "retire", "reason": reason, "steps": 4, "retired_device_tokens": 320, "retired_host_tokens": 640,
+        "at_s": 1.25,
     }
 
 
@@ -152,10 +156,11 @@ def scored() -> NodeRecord:
 @pytest.mark.parametrize("tier", BY_NAME["node_score"].field("tier").values)
 def test_a_node_score(bench: Bench, tier: str) -> None:
     bench.tier, made = tier, scored()
-    bench.telemetry.node_score(made, snapshot=True)
+    made.page = 2**63 + 5
+    bench.telemetry.node_score(made, snapshot=True, workflow=bench.writer.intern(Namespace.WORKFLOW, "past"))
     assert bench.rows("node_score") == [{
         "node": made.node_id, "parent": 11, "tokens": 48, "tier": tier, "score": 1.5, "value": 0.25, "live_workflows": 2, "retired": 0,
-        "last_access": 42, "hits": 5, "snapshot": 1,
+        "last_access": 42, "hits": 5, "snapshot": 1, "page": 2**63 + 5, "workflow": "past",
     }]
 
 
@@ -234,12 +239,21 @@ def test_a_window_an_occupancy_and_a_batch(bench: Bench) -> None:
 def test_a_knob(bench: Bench, source: str) -> None:
     bench.telemetry.knob(Change(4, "gamma", 0.8, 0.5, "me", source, ""))
     assert bench.rows("knob") == [
-        {"version": 4, "name": "gamma", "old": "0.8", "new": "0.5", "actor": "me", "source": source, "reason": None}
+        {"version": 4, "name": "gamma", "old": "0.8", "new": "0.5", "actor": "me", "source": source, "reason": None, "at_s": 1.25,
+         "arrivals": 7}
+    ]
+
+
+def test_settings(bench: Bench) -> None:
+    bench.telemetry.settings({"page_size": "64", "timing.prefill_base_s": repr(1 / 3), "empty": ""})
+    assert bench.rows("setting") == [
+        {"name": "page_size", "value": "64", "at_s": 1.25}, {"name": "timing.prefill_base_s", "value": repr(1 / 3), "at_s": 1.25},
+        {"name": "empty", "value": None, "at_s": 1.25},
     ]
 
 
 def test_every_kind_is_covered_here(bench: Bench) -> None:
-    """One message with all eleven kinds decodes, in the order they were written."""
+    """One message with all twelve kinds decodes, in the order they were written."""
     made, flow = scored(), workflow("w")
     flow.prediction = Prediction(({0: 1.0},), (0.0,))
     t = bench.telemetry
@@ -254,6 +268,7 @@ def test_every_kind_is_covered_here(bench: Bench) -> None:
     t.occupancy(*[0] * 11)
     t.batch("decode", 1, 1, 1.0)
     t.knob(Change(1, "k", 3, 4, "a", "manual", "r"))
+    t.settings({"page_size": "64"})
     t.end_step(9)
     assert len(bench.sink.payloads) == 1
     tables = decode(bench.sink.payloads[0]).tables

@@ -31,7 +31,7 @@ def test_every_row_and_field_has_a_meaning_and_a_clean_name(kind):
 
 def test_codes_and_names_are_unique():
     assert len(BY_CODE) == len(BY_NAME) == len(KINDS)
-    assert len(EVENT_KINDS) == 11
+    assert len(EVENT_KINDS) == 12
     assert "name" not in EVENT_KINDS
 
 

@@ -92,7 +92,7 @@ def test_a_refused_message_is_counted_and_its_number_is_missing(sink: Sink):
 
 def test_a_name_goes_out_before_the_first_record_that_uses_it(writer: EventWriter, sink: Sink):
     workflow = writer.intern(Namespace.WORKFLOW, "wf")
-    writer.emit["workflow"](workflow, 0, 0, 0, 0, 0)
+    writer.emit["workflow"](workflow, 0, 0, 0, 0, 0, 0.0)
     writer.flush()
     tables = sink.messages[0].tables
     assert tables["name"].tolist() == [(0, workflow, Namespace.WORKFLOW, b"wf")]

@@ -81,7 +81,7 @@ class Workload:
     def __init__(self, writer: EventWriter, clock: Clock, seed: int = 0, *, workflows_per_s: float = 1.5, control_url: str = "") -> None:
         self.writer, self.clock, self.rng = writer, clock, random.Random(seed)
         self._rate = workflows_per_s
-        self._step = self._count = 0
+        self._step = self._count = self._calls = 0
         self._ids = self._pages = self._prefetches = self._access = 0
         self._flows: list[Flow] = []
         self._nodes: dict[int, Node] = {}
@@ -111,6 +111,10 @@ class Workload:
         self._samples(len(due))
         self.writer.flush(self._step)
 
+    @property
+    def _now(self) -> float:
+        return self.clock.mono_ns / 1e9
+
     def run(self, seconds: float) -> int:
         """Steps for `seconds` of virtual time; returns how many."""
         steps = int(seconds * 1e9 / STEP_NS)
@@ -126,7 +130,7 @@ class Workload:
             plan.append(self._likely(plan[-1]) if self.rng.random() < 0.8 else self.rng.choice(AGENTS))
         flow = Flow(workflow, plan, self._step, path=[self._root], named=self.rng.random() > 0.04)
         if flow.named:
-            self._emit["workflow"](workflow, WORKFLOW_EVENTS.index("start"), REASONS.index("none"), 0, 0, 0)
+            self._emit["workflow"](workflow, WORKFLOW_EVENTS.index("start"), REASONS.index("none"), 0, 0, 0, self._now)
         self._flows.append(flow)
 
     @staticmethod
@@ -152,13 +156,14 @@ class Workload:
         flow.path.append(new)
         self._write_pages(flow, fresh // PAGE_TOKENS)
         recomputed = fresh + lost
+        self._calls += 1
         queue, prefill = self.rng.expovariate(1 / 6), 8 + recomputed / 40 + host / 400
         e2e = queue + prefill + output * 14
         named = flow.named
         self._emit["call"](
             flow.id if named else 0, self._agents[agent] if named else 0, flow.step, named, final and named, CALL_STATUS.index("done"),
             device + host + recomputed, device, host, recomputed, output, queue, prefill, queue + prefill, e2e,
-            new.id, flow.last_page, flow.pages,
+            new.id, flow.last_page, flow.pages, self._now, self._now + e2e / 1e3, output, self._calls,
         )
         if named:
             self._predict(flow)
@@ -204,7 +209,7 @@ class Workload:
     def _end(self, flow: Flow) -> None:
         flow.ended_at = self._step
         if flow.named:
-            self._emit["workflow"](flow.id, WORKFLOW_EVENTS.index("end"), REASONS.index("final"), flow.step, 0, 0)
+            self._emit["workflow"](flow.id, WORKFLOW_EVENTS.index("end"), REASONS.index("final"), flow.step, 0, 0, self._now)
 
     def _retire(self) -> None:
         for flow in [f for f in self._flows if f.ended_at is not None and f.ended_at < self._step]:
@@ -214,7 +219,7 @@ class Workload:
             gone = [n for n in flow.path if self._retired(n)]
             device, host = sum(n.tokens for n in gone if n.device), sum(n.tokens for n in gone if n.host)
             if flow.named:
-                self._emit["workflow"](flow.id, WORKFLOW_EVENTS.index("retire"), REASONS.index("final"), flow.step, device, host)
+                self._emit["workflow"](flow.id, WORKFLOW_EVENTS.index("retire"), REASONS.index("final"), flow.step, device, host, self._now)
 
     def _retired(self, node: Node) -> bool:
         return not node.workflows and node is not self._root
@@ -285,7 +290,7 @@ class Workload:
         tier = "both" if node.device and node.host else "device" if node.device else "host" if node.host else "none"
         self._emit["node_score"](
             node.id, node.parent, node.tokens, TIERS.index(tier), node.score, node.score * self._gamma, len(node.workflows),
-            self._retired(node), node.access, node.hits, snapshot,
+            self._retired(node), node.access, node.hits, snapshot, 0, node.owner,
         )
 
     def _samples(self, started: int) -> None:
@@ -299,6 +304,8 @@ class Workload:
                 self._score(node, 1)
         if self._step % 1500 == 0:
             self._knob()
+        if self._step % 3000 == 1:
+            self._settings()
 
     def _occupancy(self, running: int) -> None:
         nodes = self._nodes.values()
@@ -318,4 +325,9 @@ class Workload:
         self._version += 1
         texts = (KNOBS["gamma"].name, f"{old:g}", f"{self._gamma:g}", "operator", "try another decay")
         ids = [self.writer.intern(Namespace.KNOB, text) for text in texts]
-        self._emit["knob"](self._version, *ids[:4], SOURCES.index("manual"), ids[4])
+        self._emit["knob"](self._version, *ids[:4], SOURCES.index("manual"), ids[4], self._now, self._calls)
+
+    def _settings(self) -> None:
+        facts = {"page_size": PAGE_TOKENS, "device_tokens": DEVICE_TOKENS, "host_tokens": HOST_TOKENS, "knob.gamma": f"{self._gamma:g}"}
+        for name, value in facts.items():
+            self._emit["setting"](*(self.writer.intern(Namespace.KNOB, text) for text in (name, str(value))), self._now)
