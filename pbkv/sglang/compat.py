@@ -44,6 +44,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "sglang.srt.managers.tokenizer_manager.TokenizerManager.auto_create_handle_loop": (),
     "sglang.srt.managers.io_struct.hook_custom_types": (),
     "sglang.srt.managers.tokenizer_control_mixin._COMMUNICATOR_SPECS": (),
+    "sglang.srt.server_args.ServerArgs.add_cli_args": ("parser",),
     "sglang.srt.entrypoints.http_server._setup_and_run_http_server": ("server_args",),
 }
 

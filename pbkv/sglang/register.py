@@ -4,11 +4,13 @@ import functools
 import itertools
 import multiprocessing
 import sys
-from typing import Any, NoReturn
+from typing import Any
 
 from pbkv.errors import UsageError
 from pbkv.identity import session_workflow
 from pbkv.sglang import compat
+from pbkv.sglang.settings import add_flag, check_settings
+from pbkv.sglang.settings import stop as _stop
 
 _FLAG = "--radix-cache-backend"
 
@@ -19,6 +21,8 @@ def register() -> None:
     """
     reason = compat.problem()
     if reason is None:
+        if _selected(sys.argv) and _is_main():
+            check_settings()
         _install()
     elif _selected(sys.argv):
         _stop(reason)
@@ -28,12 +32,6 @@ def register() -> None:
 
 def _selected(argv: list[str]) -> bool:
     return f"{_FLAG}=pbkv" in argv or any(pair == (_FLAG, "pbkv") for pair in itertools.pairwise(argv))
-
-
-def _stop(reason: str) -> NoReturn:
-    sys.stderr.write(f"pbkv: {reason}\n")
-    sys.stderr.flush()
-    raise SystemExit(2)
 
 
 def _register_refusal(reason: str) -> None:
@@ -69,9 +67,18 @@ def _install() -> None:
     )
     for target, hook, kind in hooks:
         HookRegistry.register(target, hook, kind)
-    if multiprocessing.current_process().name == "MainProcess":
+    if _is_main():
+        HookRegistry.register("sglang.srt.server_args.ServerArgs.add_cli_args", _after_flags, HookType.AFTER)
         HookRegistry.register("sglang.srt.entrypoints.http_server._setup_and_run_http_server", _before_http, HookType.BEFORE)
         HookRegistry.register("sglang.srt.server_args.ServerArgs.resolve_once", _after_resolve, HookType.AFTER)
+
+
+def _is_main() -> bool:
+    return multiprocessing.current_process().name == "MainProcess"
+
+
+def _after_flags(result: Any, parser: Any) -> None:
+    add_flag(parser)
 
 
 def _factory(ctx: Any) -> Any:

@@ -109,7 +109,7 @@ class Signals:
 
     def ended(self, req: Any, call: "Call") -> None:
         """The call is over."""
-        if self.active and call.workflow is not None:
+        if self.active and call.ran and call.workflow is not None:
             self._over[id(req)] = _Over(req, call)
 
     def settle(self) -> None:

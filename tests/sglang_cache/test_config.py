@@ -1,7 +1,10 @@
 """The start-up file: an empty one is valid, a bad one is one sentence that names the file and the setting."""
 
+import argparse
 import json
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,7 +13,8 @@ from pbkv.errors import UsageError
 from pbkv.knobs import KNOBS
 from pbkv.predictor.markov import OnlineMarkov
 from pbkv.predictor.names import Roster
-from pbkv.sglang import runtime as runtime_module
+from pbkv.sglang.forecasts import predictor_of
+from pbkv.sglang.settings import add_flag, check_settings
 
 
 def write(folder: Path, text: str | bytes) -> str:
@@ -85,6 +89,10 @@ def test_the_budget_never_leaves_the_bounds_of_its_knob(tmp_path: Path) -> None:
         ('{"link_bytes_per_s": Infinity}', "link_bytes_per_s"),
         ('{"decode_step_s": -1}', "decode_step_s"),
         ('{"decode_step_s": Infinity}', "decode_step_s"),
+        ('{"predict_budget_ms": 0}', "predict_budget_ms"),
+        ('{"predict_budget_ms": 1001}', "predict_budget_ms = 1001: expected a number above 0, at most 1000"),
+        ('{"predict_budget_ms": "2"}', "predict_budget_ms"),
+        ('{"predictor": 1}', "predictor"),
         ('{"replay_bytes": 5}', "replay_bytes"),
         ('{"replay_bytes": 1e400}', "replay_bytes"),
         ('{"replay_bytes": 2000000.5}', "replay_bytes"),
@@ -131,11 +139,59 @@ def test_a_token_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         ServerConfig(token_file=str(tmp_path / "nothing")).token()
 
 
-def test_a_trained_predictor_is_refused_where_ranks_would_have_to_agree_on_it(tmp_path: Path) -> None:
-    """Sums of a network need not be equal bit for bit on different machines, and ranks that disagree end the server."""
+def ranks(pipeline: int = 1, context: int = 1) -> SimpleNamespace:
+    return SimpleNamespace(params=SimpleNamespace(pp_size=pipeline, attn_cp_size=context))
+
+
+def test_a_trained_predictor_is_refused_where_ranks_do_not_share_their_steps(tmp_path: Path) -> None:
+    """Stages of a pipeline decide each for itself, and what one measured or summed up the others do not know."""
     config = ServerConfig(predictor=str(tmp_path))
-    with pytest.raises(UsageError, match="one tensor-parallel rank, this server has 2"):
-        runtime_module._predictor(config, Roster(), 2)
+    for ctx in (ranks(pipeline=2), ranks(context=2)):
+        with pytest.raises(UsageError, match="tensor-parallel ranks only; set --pp-size and --attn-cp-size to 1"):
+            predictor_of(config, Roster(), ctx)
     with pytest.raises(UsageError, match=str(tmp_path)):  # it is asked for, and there is none
-        runtime_module._predictor(config, Roster(), 1)
-    assert isinstance(runtime_module._predictor(ServerConfig(), Roster(), 2), OnlineMarkov)
+        predictor_of(config, Roster(), ranks())
+    assert isinstance(predictor_of(ServerConfig(), Roster(), ranks(pipeline=2)), OnlineMarkov)
+
+
+# ---- the flag ----------------------------------------------------------------------------------------------------------------
+
+
+def parsed(*argv: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_flag(parser)
+    return parser.parse_args(argv)
+
+
+def test_the_flag_hands_the_file_to_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ENV, "")  # so that it is put back
+    monkeypatch.delenv(ENV)
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, '{"server": "gpu7"}')
+    assert vars(parsed()) == {}
+    assert ENV not in os.environ
+    assert vars(parsed("--pbkv-config", "pbkv.json")) == {}  # SGLang takes its own settings from what the parser returns
+    assert os.environ[ENV] == str(tmp_path / "pbkv.json")
+    assert load_config().server == "gpu7"
+
+
+@pytest.mark.parametrize(("text", "names"), [
+    ('{"serve": 1}', "no such setting"), ('{"predictor": "gone"}', "'gone' is not a folder"), ('{"token_file": "gone"}', "token_file"),
+])
+def test_a_bad_file_ends_the_process_with_one_sentence_before_anything_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str, names: str
+) -> None:
+    monkeypatch.delenv(ENV, raising=False)
+    path = write(tmp_path, text)
+    with pytest.raises(SystemExit) as ended:
+        parsed("--pbkv-config", path)
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert said.startswith("pbkv: ") and said.count("\n") == 1 and names in said
+    assert ENV not in os.environ
+
+
+def test_a_file_that_is_not_there_ends_the_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        check_settings(str(tmp_path / "gone.json"))
+    assert "gone.json" in capsys.readouterr().err
