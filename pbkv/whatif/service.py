@@ -3,11 +3,13 @@
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
+from typing import IO
 
 from pbkv.engine.settings import EngineSettings
 from pbkv.errors import UsageError
@@ -112,22 +114,25 @@ class Forecaster:
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
+        said = tempfile.TemporaryFile()  # noqa: SIM115  (until the process has ended)
         # Not multiprocessing: it would want the standard streams, which belong to the screen, and import the front end again.
         self._process = subprocess.Popen(
             [sys.executable, "-m", "pbkv.whatif.worker", str(theirs.fileno())], pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said,
         )
         theirs.close()
         self._line = Connection(ours.detach())
         self._line.send((self._load, self._cache))
-        self._thread = threading.Thread(target=self._listen, args=(self._line, self._process), name="pbkv-forecast", daemon=True)
+        self._thread = threading.Thread(target=self._listen, args=(self._line, self._process, said), name="pbkv-forecast", daemon=True)
         self._thread.start()
 
-    def _listen(self, line: "Connection[object, object]", process: "subprocess.Popen[bytes]") -> None:
+    def _listen(self, line: "Connection[object, object]", process: "subprocess.Popen[bytes]", said: IO[bytes]) -> None:
         with suppress(EOFError, OSError):
             while True:
                 self._heard(line.recv())
         process.wait()
+        with said:
+            why = _last_line(said)
         with self._lock:
             if self._line is not line:
                 return
@@ -135,7 +140,7 @@ class Forecaster:
             left, self._asked = list(self._asked.values()), {}
         line.close()
         for asked in left:
-            asked.tell(replace(asked.answer, error="the forecast process ended before it had answered; ask again", done=True))
+            asked.tell(replace(asked.answer, error=f"the forecast process ended before it had answered{why}; ask again", done=True))
 
     def _heard(self, message: object) -> None:
         if not isinstance(message, Said):
@@ -159,6 +164,14 @@ def check_axes(axes: Mapping[str, str]) -> None:
         if name not in AXES:
             raise UsageError(f"axis {name!r}: no such axis; expected one of {', '.join(AXES)}")
         AXES[name].values(text, some)
+
+
+def _last_line(said: IO[bytes]) -> str:
+    """What a process said last on stderr, in brackets."""
+    said.seek(max(0, said.seek(0, 2) - 1000))
+    lines = said.read().decode(errors="replace").split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return f" ({last[:200]})" if last else ""
 
 
 def _hang_up(line: "Connection[object, object]") -> None:

@@ -9,13 +9,14 @@ from pbkv.whatif.question import About
 from pbkv.whatif.setting import KNOB_FIELDS, Setting
 from pbkv.whatif.units import count, shown, size
 
-#: Figures as people call them, what matters most first.
-NAMES: dict[str, str] = {
+_NAMES: dict[str, str] = {
     "hit": "hit rate", "ttft_p95": "TTFT p95", "moved_bytes": "bytes moved", "hit_device": "device hits", "hit_host": "host hits",
     "ttft_p50": "TTFT p50", "ttft_mean": "TTFT mean", "ttft_p99": "TTFT p99", "latency_mean": "workflow time",
-    "calls_per_s": "calls per second", "demand_bytes": "loaded back", "prefetch_bytes": "prefetched", "backup_bytes": "written back",
+    "calls_per_s": "throughput", "demand_bytes": "loaded back", "prefetch_bytes": "prefetched", "backup_bytes": "written back",
     "evicted_live": "evicted live", "evicted_retired": "evicted retired", "prefetches": "prefetches",
 }
+#: Figures as people call them, what matters most first.
+NAMES = {**{name: said for name, said in _NAMES.items() if name in FIGURES}, **{n: n.replace("_", " ") for n in FIGURES if n not in _NAMES}}
 
 
 def verdict(figure: str, estimate: Estimate) -> tuple[str, int]:
@@ -32,8 +33,8 @@ def interval(figure: str, estimate: Estimate) -> str:
     """Where the truth lies nine times in ten: 47.8 to 48.9 %; shares and times never below nothing."""
     unit = FIGURES[figure].unit
     low, high = (shown(max(value, 0.0), unit) for value in (estimate.low, estimate.high))
-    head, _, tail = low.partition(" ")
-    return f"{head if tail and high.endswith(f' {tail}') else low} to {high}"
+    head, mark, tail = low.partition("/" if unit == "1/s" else " ")
+    return f"{head if mark and high.endswith(mark + tail) else low} to {high}"
 
 
 def basis(about: About) -> str:

@@ -138,6 +138,7 @@ def test_a_withdrawn_question_stops_and_others_go_on(tmp_path: Path) -> None:
     (forecasts.refuse, "the log of the last 600 s has no calls; record for longer, or take a wider window"),
     (forecasts.fail, "the forecast failed: ZeroDivisionError: of the loader"),
     (forecasts.die, "the forecast process ended before it had answered; ask again"),
+    (forecasts.die_loudly, "the forecast process ended before it had answered (out of memory); ask again"),
 ])
 def test_what_goes_wrong_is_one_sentence_and_the_next_question_is_heard(load: Load, sentence: str) -> None:
     with serving(load) as forecaster:

@@ -48,7 +48,7 @@ def test_a_verdict_is_sure_only_outside_the_interval(figure: str, value: float, 
     ("ttft_p95", 0.8, 0.9, "800 to 900 ms"),
     ("moved_bytes", 1 << 30, 3 << 29, "1.0 to 1.5 GiB"),
     ("evicted_live", 950, 12_300, "950 to 12.3k"),
-    ("calls_per_s", 1, 2, "1/s to 2/s"),
+    ("calls_per_s", 1, 2, "1 to 2/s"),
 ])
 def test_intervals(figure: str, low: float, high: float, text: str) -> None:
     assert interval(figure, Estimate((low + high) / 2, low, high, 0)) == text
