@@ -109,7 +109,7 @@ class Commands:
         return {}
 
     def _close(self, body: Body) -> Body:
-        return {"closed": self._manager.state.close(str(body["workflow"]))}
+        return {"closed": self._manager.close(str(body["workflow"]))}
 
     def _record(self, body: Body) -> Body:
         return self._manager.record(int(body["epoch"]), int(body["after"]), self._clock())

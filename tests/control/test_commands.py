@@ -170,3 +170,12 @@ def test_as_a_message_every_outcome_has_a_status(commands: Commands) -> None:
     assert [send("nothing", {}), send("patch", {}), send("tick", {"now": "x"}), send("confirm", [])] == [500] * 4
     assert commands.answer("knobs", "not json")[0] == 500
     assert set(json.loads(commands.answer("knobs", "{}")[1])["knobs"]) == set(KNOBS)
+
+
+def test_a_workflow_is_closed_by_name(cache: Cache) -> None:
+    commands = Commands(cache, dict)
+    cache.state.begin_call(CallIdentity("w", "a"))
+    assert commands.run("close", workflow="w") == {"closed": True}  # it retires with its running call
+    cache.state.end_call(cache.state.live["w"])
+    assert commands.run("close", workflow="w") == {"closed": False}
+    assert cache.state.live == {}
