@@ -51,7 +51,7 @@ class Engine:
         self._tiered = settings.host_tokens > 0
         self.arrivals = 0  # entries into the queue, retracted calls' too
         self._finished: list[Finished] = []
-        self._ticked = 0.0
+        self.ticked = 0.0  # when idle workflows were looked for last
         self._plant()
 
     def _plant(self) -> None:
@@ -146,7 +146,7 @@ class Engine:
         """Run the steps that begin before `until`, up to the first in which calls end; returns these calls. An idle engine's clock goes to
         `until`; otherwise it may end up to one step behind it.
         """
-        self._follows = self._must_follow()
+        self._follows = self.follows()
         while self.clock.now < until:
             if self._calls:
                 if not self._step(until) and not self._wait(until):
@@ -155,7 +155,7 @@ class Engine:
                 self.clock.now = until
             else:
                 break
-            if self.clock.now - self._ticked >= TICK_S:
+            if self.clock.now - self.ticked >= TICK_S:
                 self.tick()
             if self._finished:
                 break
@@ -164,12 +164,12 @@ class Engine:
 
     def tick(self) -> None:
         """Retire workflows that have been idle for too long."""
-        self._ticked = self.clock.now
+        self.ticked = self.clock.now
         self.manager.state.tick(self.clock.now)
         if self.reporter:
             self.reporter.step_ended()
 
-    def _must_follow(self) -> bool:
+    def follows(self) -> bool:
         """Whether anybody wants to know which nodes belong to which workflow. Plain LRU alone does not."""
         prefetches = self._tiered and self.knobs["prefetch"] != "off"
         manager = self.manager
@@ -283,11 +283,12 @@ class Engine:
         done = self.copies.next_done if self._tiered else None
         if done is not None and self.scheduler.decoding.pages_needed(steps) > self.tree.device.free:
             until = min(until, done)
-        left, seconds = max(until - self.clock.now, 0.0), self._decode_s(steps)
-        if seconds <= left:
+        # In the very sums that the clock will be set to: `until` may be the end of a step as somebody computed it before.
+        begins, seconds = max(self.clock.now, self.copies.waited_until), self._decode_s(steps)
+        if begins + seconds <= until:
             return steps, seconds
-        steps = min(steps, max(1, math.ceil(left / self._decode_s(1))))
-        while steps > 1 and self._decode_s(steps - 1) >= left:
+        steps = min(steps, max(1, math.ceil(max(until - begins, 0.0) / self._decode_s(1)) + 1))
+        while steps > 1 and begins + self._decode_s(steps - 1) >= until:
             steps -= 1
         return steps, self._decode_s(steps)
 

@@ -37,6 +37,8 @@ FIGURES: dict[str, Figure] = {
         Figure("ttft_p99", "s", -1, "arrival to first token, 99th percentile"),
         Figure("latency_mean", "s", -1, "start of a workflow to the end of its last call, mean over workflows that ended"),
         Figure("calls_per_s", "1/s", 1, "calls ended per second"),
+        Figure("evictions", "nodes", 0, "evicted from the device"),
+        Figure("evicted", "tokens", 0, "evicted from the device"),
         Figure("evicted_retired", "tokens", 1, "evicted from the device after every workflow that touched them had ended"),
         Figure("evicted_live", "tokens", -1, "evicted from the device although a live workflow had touched them"),
         Figure("backup_bytes", "bytes", -1, "copied from the device to host memory"),
@@ -63,10 +65,14 @@ def call_figures(calls: np.ndarray) -> dict[str, float]:
     prompt = float(calls["prompt"].sum())
     if not len(calls) or not prompt:
         return dict.fromkeys(_OF_CALLS, math.nan)
-    ttft = calls["first_token"] - calls["arrived"]
+    ttft = (calls["first_token"] - calls["arrived"])[calls["first_token"] >= calls["arrived"]]
     device, host = float(calls["device_hit"].sum()) / prompt, float(calls["host_hit"].sum()) / prompt
+    return {"hit_device": device, "hit_host": host, "hit": device + host, **ttft_figures(ttft)}
+
+
+def ttft_figures(ttft: np.ndarray) -> dict[str, float]:
+    """Mean and percentiles of times to first token, s; nan without any."""
+    if not len(ttft):
+        return dict.fromkeys(("ttft_mean", "ttft_p50", "ttft_p95", "ttft_p99"), math.nan)
     p50, p95, p99 = (float(value) for value in np.percentile(ttft, (50, 95, 99)))
-    return {
-        "hit_device": device, "hit_host": host, "hit": device + host, "ttft_mean": float(ttft.mean()), "ttft_p50": p50, "ttft_p95": p95,
-        "ttft_p99": p99,
-    }
+    return {"ttft_mean": float(ttft.mean()), "ttft_p50": p50, "ttft_p95": p95, "ttft_p99": p99}

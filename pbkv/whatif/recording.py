@@ -12,6 +12,8 @@ from pbkv.engine.settings import EngineSettings
 from pbkv.knobs import KnobSet, Value
 
 NOWHERE = -1
+#: As `close_after`: the workflow's last call.
+LAST = -2
 
 
 class RecordedCall(NamedTuple):
@@ -35,13 +37,15 @@ class RecordedCall(NamedTuple):
     #: As measured, s of the recording's clock; NaN where the source has no times.
     arrived: float = math.nan
     ended: float = math.nan
-    #: The client gave up; the call is replayed up to what it had generated.
+    #: The client gave up, as long after the arrival as `ended` is after `arrived`.
     aborted: bool = False
+    #: Position by order of arrival at the server, from 1; 0 = not known. Decides between calls that came at the same time.
+    place: int = 0
 
 
 class RecordedWorkflow(NamedTuple):
-    """Calls in order of arrival. `start_s`: its start on the recording's clock. `closed_s`: seconds from the end of its last call to its
-    explicit close; NaN = it was not closed.
+    """Calls in order of arrival. `start_s`: its start on the recording's clock. `closed_s`: seconds from the end of the call at position
+    `close_after` (NOWHERE: from its start) to its explicit close, which was at `closed_at`; NaN = it was not closed, or not known.
     """
 
     name: str
@@ -49,15 +53,25 @@ class RecordedWorkflow(NamedTuple):
     start_s: float = 0.0
     attributed: bool = True
     closed_s: float = math.nan
+    close_after: int = LAST
+    closed_at: float = math.nan
+
+
+class RecordedPrediction(NamedTuple):
+    """`ends` and `visits` of a prediction, agents by name."""
+
+    ends: tuple[float, ...]
+    visits: tuple[dict[str, float], ...]
 
 
 @dataclass(frozen=True)
 class KnobChange:
-    """`name` was set to `value` at `at_s` of the recording's clock."""
+    """`name` was set to `value` at `at_s` of the recording's clock, after the arrival of the call at `place`, 0 = before all."""
 
     at_s: float
     name: str
     value: Value
+    place: int = 0
 
 
 @dataclass(frozen=True)
@@ -77,8 +91,10 @@ class WarmNode:
 
 @dataclass(frozen=True)
 class Recording:
-    """Workflows in order of `start_s`.
+    """Workflows in order of `start_s`. The clock begins at `began_s`.
 
+    What comes before `measured_from_s` warms the cache up and is in no figure. `history`: agents of workflows that ended before, in order,
+    from which a predictor learns.
     `concurrency`: None = workflows start when they did (open loop); else so many at a time, each next one when another has ended.
     `measured`: figures of pbkv.whatif.outcome that the source itself measured, for the residual; empty for a trace.
     `losses`: what the log lacks, one sentence each, by which fidelity may refuse.
@@ -95,6 +111,19 @@ class Recording:
     warm_nodes: tuple[WarmNode, ...] = ()
     measured: Mapping[str, float] = field(default_factory=dict[str, float])
     losses: tuple[str, ...] = ()
+    began_s: float = 0.0
+    measured_from_s: float = -math.inf
+    history: tuple[tuple[str, ...], ...] = ()
+    #: What was predicted, by workflow and number of its calls then (from 1): per horizon, P(END) and the likeliest agents, as in
+    #: pbkv.predictor.base.Prediction. The second, where there is one, was made at the call's end.
+    predictions: Mapping[tuple[str, int], tuple["RecordedPrediction", ...]] = field(
+        default_factory=dict[tuple[str, int], tuple["RecordedPrediction", ...]], repr=False,
+    )
+
+    @property
+    def timed(self) -> bool:
+        """Whether the source had times of its own."""
+        return any(not math.isnan(call.arrived) for workflow in self.workflows[:1] for call in workflow.calls)
 
     @property
     def calls(self) -> int:

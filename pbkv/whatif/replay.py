@@ -3,132 +3,175 @@
 import gc
 import heapq
 import math
-from collections.abc import Callable, Iterator
-
-import numpy as np
+from collections.abc import Callable
+from itertools import groupby
+from operator import attrgetter
 
 from pbkv.engine.engine import Engine
 from pbkv.engine.requests import EngineRequest, Finished
 from pbkv.errors import UsageError
 from pbkv.predictor.base import Predictor
-from pbkv.whatif.outcome import CALL_DTYPE, FIGURES, Outcome, call_figures
-from pbkv.whatif.recording import NOWHERE, RecordedCall, RecordedWorkflow, Recording
+from pbkv.whatif.meter import Meter
+from pbkv.whatif.outcome import Outcome
+from pbkv.whatif.planting import plant
+from pbkv.whatif.predictors import predictor_for
+from pbkv.whatif.recording import LAST, NOWHERE, KnobChange, RecordedCall, RecordedWorkflow, Recording
 from pbkv.whatif.setting import Setting
 
 #: Calls between two looks at `stop` and reports of progress.
 LOOK_EVERY = 256
+#: Order of what has no place in the order of arrivals: after everything that has one.
+_UNPLACED = 1 << 62
 
 
 class _Playing:
-    """A started workflow: what is left, and which calls wait for which."""
+    """A started workflow: what is left, and which calls wait for which. `inside`: ids of its calls in the engine, by position."""
 
-    __slots__ = ("left", "number", "started", "waiting", "workflow")
+    __slots__ = ("inside", "left", "number", "started", "waiting", "workflow")
 
     def __init__(self, number: int, workflow: RecordedWorkflow, started: float) -> None:
         self.number, self.workflow, self.started = number, workflow, started
         self.left = len(workflow.calls)
+        self.inside: dict[int, int] = {}
         self.waiting: dict[int, list[int]] = {}
         for n, call in enumerate(workflow.calls):
             self.waiting.setdefault(call.after, []).append(n)
 
+    def first_due(self, at: float) -> float:
+        """When its first call comes, if it starts at `at`."""
+        return min((_due(self.workflow.calls[n], at, self.workflow.start_s) for n in self.waiting.get(NOWHERE, ())), default=at)
+
+
+def _due(call: RecordedCall, at: float, recorded: float) -> float:
+    """When a call comes whose predecessor ended at `at` instead of at `recorded`. Where it ended at the very time it was recorded to, the
+    call comes at its own: adding the delay could differ by a rounding.
+    """
+    return call.arrived if at == recorded and not math.isnan(call.arrived) else at + call.delay_s
+
 
 class Replayer:
-    """Feeds one engine from one recording."""
+    """Feeds one engine from one recording.
 
-    def __init__(self, engine: Engine, recording: Recording, concurrency: int | None) -> None:
+    What is due lies in a heap by time. What is due at the same look at the engine happens in the order in which it arrived when it was
+    recorded, where that is known: without that, a replay at the recorded setting would put calls of one instant into another order.
+    """
+
+    def __init__(self, engine: Engine, recording: Recording, concurrency: int | None, changes: tuple[KnobChange, ...] = ()) -> None:
         self.engine, self._recording, self._concurrency = engine, recording, concurrency
-        self._supply: Iterator[tuple[int, RecordedWorkflow]] = iter(enumerate(recording.workflows))
-        self._due: list[tuple[float, int, _Playing, int]] = []
+        self._as_recorded = concurrency is None or concurrency == recording.concurrency
+        self._supply = iter(enumerate(recording.workflows))
+        self._due: list[tuple[float, int, int, Callable[..., None], tuple[object, ...]]] = []
         self._inside: dict[int, tuple[_Playing, int]] = {}
         self._order = 0
-        self._rows: list[tuple[float, ...]] = []
-        self._latencies: list[float] = []
+        self._meter = Meter(engine, recording)
+        for at, together in groupby(changes, key=attrgetter("at_s")):
+            made = tuple(together)
+            self._at(at, 2 * made[0].place + 1, self._turn, *made)
+        if math.isfinite(recording.measured_from_s):
+            self._at(recording.measured_from_s, 0, self._meter.begin)
 
     def run(self, stop: Callable[[], bool] | None = None, progress: Callable[[int], None] | None = None) -> Outcome:
         """Play until the last call has ended, or `stop()`. `progress` is told the number of calls that have ended."""
         self._begin()
-        engine, due = self.engine, self._due
+        engine, due, rows = self.engine, self._due, self._meter.rows
         looked = 0
         while due or self._inside:
             for ended in engine.advance(due[0][0] if due else math.inf):
                 self._ended(ended)
             while due and due[0][0] <= engine.clock.now:
-                at, _, playing, n = heapq.heappop(due)
-                self._submit(playing, n, at)
-            if len(self._rows) - looked >= LOOK_EVERY:
-                looked = len(self._rows)
+                self._take_due()
+            if len(rows) - looked >= LOOK_EVERY:
+                looked = len(rows)
                 if progress is not None:
                     progress(looked)
                 if stop is not None and stop():
-                    return self._outcome(complete=False)
-        return self._outcome(complete=True)
+                    return self._meter.outcome(complete=False)
+        return self._meter.outcome(complete=True)
+
+    # ---- time --------------------------------------------------------------------------------------------------------------
+
+    def _at(self, at: float, place: int, action: Callable[..., None], *given: object) -> None:
+        self._order += 1
+        heapq.heappush(self._due, (at, self._order, place, action, given))
+
+    def _take_due(self) -> None:
+        """Everything that is due. Starts come first: they only add what is due."""
+        due, now, ready = self._due, self.engine.clock.now, list[tuple[int, float, int, Callable[..., None], tuple[object, ...]]]()
+        while due and due[0][0] <= now:
+            at, order, place, action, given = heapq.heappop(due)
+            if action == self._start:
+                self._start(*given)  # type: ignore[arg-type]
+            else:
+                ready.append((place, at, order, action, given))
+        if len(ready) > 1:
+            ready.sort()
+        for _, _, _, action, given in ready:
+            action(*given)
 
     # ---- workflows ---------------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        if self._concurrency is None:
-            self._start_next(0.0)
+        concurrency = self._concurrency
+        if concurrency is None:
+            self._next_workflow(0.0)
             return
-        gap = self._recording.stagger_s / self._concurrency
-        for n in range(self._concurrency):
-            self._start_next(n * gap)
+        gap = self._recording.stagger_s / concurrency
+        for n in range(concurrency):
+            self._next_workflow(self._recording.began_s + n * gap, first=True)
 
-    def _start_next(self, now: float) -> None:
+    def _next_workflow(self, now: float, *, first: bool = False) -> None:
         number, workflow = next(self._supply, (NOWHERE, None))
         if workflow is None:
             return
-        playing = _Playing(number, workflow, workflow.start_s if self._concurrency is None else now)
+        recorded = self._concurrency is None or (first and self._as_recorded and self._recording.timed)
+        playing = _Playing(number, workflow, workflow.start_s if recorded else now)
+        self._at(playing.first_due(playing.started), 0, self._start, playing)
+
+    def _start(self, playing: _Playing) -> None:
+        if self._concurrency is None:
+            self._next_workflow(playing.started)
         self._release(playing, NOWHERE, playing.started)
 
     def _release(self, playing: _Playing, ended: int, at: float) -> None:
-        """The calls that waited for call `ended`. Where it ended at the very time it was recorded to, they come at theirs: adding the delay
-        could differ by a rounding.
-        """
-        calls = playing.workflow.calls
-        as_recorded = at == (calls[ended].ended if ended != NOWHERE else playing.workflow.start_s)
+        """What waited for call `ended`: calls, and the close."""
+        workflow = playing.workflow
+        recorded = workflow.calls[ended].ended if ended != NOWHERE else workflow.start_s
         for n in playing.waiting.get(ended, ()):
-            call = calls[n]
-            due = call.arrived if as_recorded and not math.isnan(call.arrived) else at + call.delay_s
-            self._order += 1
-            heapq.heappush(self._due, (due, self._order, playing, n))
+            call = workflow.calls[n]
+            place = 2 * call.place if call.place and at == recorded else _UNPLACED
+            self._at(_due(call, at, recorded), place, self._submit, playing, n, _due(call, at, recorded))
+        last = workflow.close_after == LAST and not playing.left
+        if not math.isnan(workflow.closed_s) and (last or (workflow.close_after == ended)):
+            exact = at == recorded and not math.isnan(workflow.closed_at)
+            self._at(workflow.closed_at if exact else at + workflow.closed_s, 0, self.engine.close, workflow.name)
 
     # ---- calls -------------------------------------------------------------------------------------------------------------
 
     def _submit(self, playing: _Playing, n: int, at: float) -> None:
-        if n == 0 and self._concurrency is None:
-            self._start_next(at)
         self._order += 1
-        self._inside[self._order] = (playing, n)
-        self.engine.submit(_request(self._order, playing.workflow, playing.workflow.calls[n]), at)
+        number, call = self._order, playing.workflow.calls[n]
+        self._inside[number] = (playing, n)
+        self.engine.submit(_request(number, playing.workflow, call), at)
+        if call.aborted and not math.isnan(call.ended):
+            self._at(call.ended if at == call.arrived else at + call.ended - call.arrived, 0, self._abort, number)
+
+    def _abort(self, number: int) -> None:
+        ended = self.engine.abort(number) if number in self._inside else None
+        if ended is not None:
+            self._ended(ended)
 
     def _ended(self, ended: Finished) -> None:
         playing, n = self._inside.pop(ended.request.id)
-        self._rows.append((
-            playing.number, n, ended.request.prompt_tokens, ended.device_hit, ended.host_hit, ended.output_tokens, ended.arrived,
-            ended.admitted, ended.first_token, ended.ended,
-        ))
         playing.left -= 1
+        self._meter.call(playing.number, n, ended, playing.started, last=not playing.left)
         self._release(playing, n, ended.ended)
-        if not playing.left:
-            self._latencies.append(ended.ended - playing.started)
-            if self._concurrency is not None:
-                self._start_next(ended.ended)
+        if not playing.left and self._concurrency is not None:
+            self._next_workflow(ended.ended)
 
-    # ---- result ------------------------------------------------------------------------------------------------------------
-
-    def _outcome(self, *, complete: bool) -> Outcome:
-        engine = self.engine
-        calls = np.array(self._rows, dtype=CALL_DTYPE)
-        page, page_bytes = engine.settings.page_size, engine.copies.bytes_per_page
-        retired, demand = engine.tree.evicted_retired * page, engine.scheduler.loaded_pages * page_bytes
-        figures = dict.fromkeys(FIGURES, math.nan) | call_figures(calls) | {
-            "latency_mean": float(np.mean(self._latencies)) if self._latencies else math.nan,
-            "calls_per_s": len(calls) / engine.now if engine.now else math.nan,
-            "evicted_retired": retired, "evicted_live": engine.manager.counts["evicted_tokens"] - retired,
-            "backup_bytes": engine.copies.backup_bytes, "demand_bytes": demand, "prefetch_bytes": engine.copies.load_bytes - demand,
-            "moved_bytes": engine.copies.backup_bytes + engine.copies.load_bytes, "prefetches": engine.manager.counts["prefetches_issued"],
-        }
-        return Outcome(figures, calls, engine.now, complete)
+    def _turn(self, *changes: KnobChange) -> None:
+        manager = self.engine.manager
+        manager.knobs.values.update({change.name: change.value for change in changes})
+        manager.knobs_changed({change.name for change in changes})
 
 
 def _request(number: int, workflow: RecordedWorkflow, call: RecordedCall) -> EngineRequest:
@@ -141,20 +184,32 @@ def _request(number: int, workflow: RecordedWorkflow, call: RecordedCall) -> Eng
 def replay(
     recording: Recording, setting: Setting | None = None, *, predictor: Predictor | None = None,
     stop: Callable[[], bool] | None = None, progress: Callable[[int], None] | None = None,
+    watch: Callable[[Engine], None] | None = None,
 ) -> Outcome:
     """What `recording` would have come to at `setting`. Raises UsageError for an empty recording, or a setting that cannot be.
 
+    A knob that `setting` gives stays as it says; recorded changes of the others happen when they did. `predictor`: instead of the one the
+    setting or the recording names. `watch` is given the engine before anything runs, for instance to have it report.
     The garbage collector rests meanwhile, as in pbkv.engine.play.
     """
     setting = setting or Setting()
     if not recording.calls:
         raise UsageError(f"{recording.name}: no calls to replay; record for longer, or take a wider window")
+    predictor, bind = (predictor, None) if predictor else predictor_for(recording, setting.predictor)
     engine = Engine(setting.engine_on(recording), setting.knobs_on(recording), predictor)
+    if bind is not None:
+        bind(engine.manager.state)
+    engine.clock.now = engine.ticked = recording.began_s
+    if watch is not None:
+        watch(engine)
+    plant(engine, recording)
+    given = setting.given
+    changes = tuple(change for change in recording.changes if change.name not in given)
     concurrency = recording.concurrency if setting.concurrency is None else setting.concurrency
     resting = gc.isenabled()
     gc.disable()
     try:
-        return Replayer(engine, recording, concurrency).run(stop, progress)
+        return Replayer(engine, recording, concurrency, changes).run(stop, progress)
     finally:
         if resting:
             gc.enable()
