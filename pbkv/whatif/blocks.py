@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -55,18 +56,18 @@ def flat(prompts: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]] | No
     return np.fromiter(chain.from_iterable(parts), np.int64, total), starts, reads
 
 
-def numbered(ids: Ints, starts: Ints) -> npt.NDArray[np.int32]:
+def numbered(ids: npt.NDArray[np.signedinteger[Any]], starts: Ints) -> npt.NDArray[np.int32]:
     """Dense numbers of blocks for the ids of all calls, one after the other."""
     dense = _dense(ids)
     return dense if one_path_each(dense, starts) else _by_path(ids, starts)
 
 
-def _dense(ids: Ints) -> npt.NDArray[np.int32]:
+def _dense(ids: npt.NDArray[np.signedinteger[Any]]) -> npt.NDArray[np.int32]:
     """Numbers from 0 in order of ids; a table does it where ids are small."""
     low, high = int(ids.min()), int(ids.max())
     if high - low > 4 * len(ids) + 1024:
         return np.unique(ids, return_inverse=True)[1].astype(np.int32)
-    offsets = ids - low
+    offsets = ids - low if low else ids
     there = np.zeros(high - low + 1, np.bool_)
     there[offsets] = True
     return (np.cumsum(there, dtype=np.int32) - 1)[offsets]
@@ -81,7 +82,7 @@ def one_path_each(numbers: npt.NDArray[np.int32], starts: Ints) -> bool:
     return bool(np.array_equal(parent[numbers], before))
 
 
-def _by_path(ids: Ints, starts: Ints) -> npt.NDArray[np.int32]:
+def _by_path(ids: npt.NDArray[np.signedinteger[Any]], starts: Ints) -> npt.NDArray[np.int32]:
     """Numbers for (path before, id), in order of appearance."""
     known: dict[tuple[int, int], int] = {}
     numbers: list[int] = []

@@ -13,6 +13,7 @@ So beside a sort of the references it costs what the runs cost, of which a call 
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,9 @@ import numpy.typing as npt
 from pbkv.whatif.blocks import BlockTrace, Ints
 
 #: Runs that are compared with each other at once.
-_CHUNK = 256
+_CHUNK = 128
+#: Mean length of paths from which on a loop over calls is faster than a sort of all references.
+_LONG = 100
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,21 @@ def runs_of(trace: BlockTrace) -> Runs:
 
 
 def _calls_before(trace: BlockTrace, calls: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """For each reference the last call before its own that had the block, -1 = none."""
+    """For each reference the last call before its own that had the block, -1 = none. Long paths one by one, short ones by a sort."""
+    return _one_by_one(trace) if len(trace.blocks) > _LONG * trace.calls else _by_sort(trace, calls)
+
+
+def _one_by_one(trace: BlockTrace) -> npt.NDArray[np.int32]:
+    before, last = np.empty(len(trace.blocks), np.int32), np.full(trace.distinct, -1, np.int32)
+    starts = trace.starts.tolist()
+    for call, (first, end) in enumerate(pairwise(starts)):
+        path = trace.blocks[first:end]
+        before[first:end] = last[path]
+        last[path] = call
+    return before
+
+
+def _by_sort(trace: BlockTrace, calls: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     order = by_block(trace.blocks)
     ranked = trace.blocks[order]
     again = np.flatnonzero(ranked[1:] == ranked[:-1])
@@ -79,15 +96,19 @@ def by_block(numbers: npt.NDArray[np.int32]) -> npt.NDArray[np.intp]:
 
 def _nested(call: Ints, before: Ints, length: Ints, calls: int) -> Ints:
     """For each run the blocks of runs of earlier calls that a call after `before` had had before."""
-    found = np.zeros(len(call), np.int64)
-    by_before = np.zeros(calls + 1, np.int64)  # blocks of the runs passed so far, by call before
-    chunk = max(_CHUNK, int(len(call) ** 0.5))
-    for low in range(0, len(call), chunk):
-        part = slice(low, low + chunk)
-        mine, last, size = call[part], before[part], length[part]
-        up_to = np.cumsum(by_before)
-        found[part] = up_to[-1] - up_to[last]
+    found = np.empty(len(call), np.int64)
+    by_before = np.zeros(calls, np.int64)  # blocks of the runs passed so far, by call before
+    size = length.astype(np.float64)  # for a fast product; whole up to 2^53
+    chunk = max(_CHUNK, int(len(call) ** 0.5) // 2)
+    low = passed = 0
+    while low < len(call):
+        # Runs of one call must be in one chunk: those of chunks before count as of calls before.
+        high = int(call.searchsorted(int(call[min(low + chunk, len(call)) - 1]), "right"))
+        part = slice(low, high)
+        mine, last = call[part], before[part]
         inside = (mine[None, :] < mine[:, None]) & (last[None, :] > last[:, None])
-        found[part] += inside @ size
-        by_before += np.bincount(last, weights=size, minlength=calls + 1).astype(np.int64)
+        found[part] = passed - np.cumsum(by_before)[last] + (inside.astype(np.float64) @ size[part]).astype(np.int64)
+        np.add.at(by_before, last, length[part])
+        passed += int(length[part].sum())
+        low = high
     return found

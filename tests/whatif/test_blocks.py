@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pbkv.engine.settings import EngineSettings
 from pbkv.errors import UsageError
+from pbkv.whatif import stack
 from pbkv.whatif.account import account, behind_hits, flat_hits
 from pbkv.whatif.blocks import BlockTrace, blocks_of, numbered
 from pbkv.whatif.recording import RecordedCall, RecordedWorkflow, Recording
@@ -89,12 +90,26 @@ def test_runs_are_few_and_in_order() -> None:
     assert runs.length.sum() == len(trace.blocks) - trace.distinct
 
 
-def test_many_runs_in_chunks() -> None:
-    """More runs than are compared at once, each of one block."""
-    requests = [(n % 7, 100 + n % 11) for n in range(1000)]
-    named_ = named(requests)
-    hits = lru_hits(blocks_of(named_))
-    assert [int(hits[size]) for size in (2, 10, 30, 60)] == [leaf_lru(named_, size) for size in (2, 10, 30, 60)]
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(REQUESTS, st.integers(1, 5), st.sampled_from([0, 1_000_000]))
+def test_neither_chunks_nor_ways_of_looking_back_change_anything(
+    monkeypatch: pytest.MonkeyPatch, requests: list[list[int]], chunk: int, long: int,
+) -> None:
+    """Fewer runs at once than one call may have; paths looked up one by one, or sorted."""
+    trace = blocks_of(named(requests))
+    expected = lru_hits(trace).tolist()
+    monkeypatch.setattr(stack, "_CHUNK", chunk)
+    monkeypatch.setattr(stack, "_LONG", long)
+    assert lru_hits(trace).tolist() == expected
+
+
+def test_calls_with_more_runs_than_a_chunk_has() -> None:
+    """A long path, shortened and read again from every depth, so that each of its blocks was last had by another call."""
+    path = tuple(range(300))
+    requests = [path, *(path[:n] for n in range(299, 0, -1)), (500, 501), path, path[:7], path]
+    hits = lru_hits(blocks_of(requests))
+    for size in (300, 301, 302):
+        assert hits[size] == leaf_lru(requests, size), size
 
 
 def test_outputs_take_room_and_are_not_counted() -> None:
