@@ -116,6 +116,7 @@ class FirstUse(Policy):
     def key(self, record: NodeRecord) -> Key:
         if record.holds and self._hold:
             return (2.0, -next(iter(record.holds)), record.node.last_access_time)
-        if self.is_dead(record):
-            return (0.0, 0, record.node.last_access_time)
-        return (1.0, record.score, record.node.last_access_time)
+        # As `is_dead` says it, without the call: this is asked for at every change of a score.
+        if record.anonymous or (record.score >= STALE or not self._stale) and (record.live or not record.touched):
+            return (1.0, record.score, record.node.last_access_time)
+        return (0.0, 0, record.node.last_access_time)

@@ -199,3 +199,16 @@ def test_learning_costs_nothing_when_nobody_scores() -> None:
     assert not any(w.prediction.visits for w in layout.state.live.values())
     layout.state.score_from_now_on(True)
     assert all(w.prediction.visits for w in layout.state.live.values())
+
+
+@given(st.booleans(), st.booleans(), st.booleans(), st.integers(0, 2 * STALE), st.booleans(), st.booleans(), st.booleans())
+def test_the_order_begins_with_what_is_dead(
+    touched: bool, live: bool, anonymous: bool, score: int, held: bool, stale: bool, hold: bool,
+) -> None:
+    policy, node = literal_policy(stale=stale, hold=hold), record()
+    node.touched, node.anonymous, node.score = touched or live, anonymous, score
+    if live:
+        node.live[workflow("w")] = Access(0, PROMPT, 0)
+    if held:
+        node.holds = {1: None}
+    assert (policy.key(node)[0] == 0.0) is policy.is_dead(node)
