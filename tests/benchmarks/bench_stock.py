@@ -81,7 +81,7 @@ def on_servers(calls: int, count: int) -> dict[str, Any]:
 
         def start(size: int, **options: Any) -> AbstractContextManager[Server]:
             shape: dict[str, Any] = {"max_total_tokens": size // SERVER_PAGE * SERVER_PAGE, "max_running_requests": SCALE.running}
-            return running_server(model, hicache_ratio=None, page_size=SERVER_PAGE, context_length=8192, **shape, **options)
+            return running_server(model, hicache_ratio=None, page_size=SERVER_PAGE, context_length=16_384, **shape, **options)
 
         for recording, layout, max_calls, share in SERVED[:count]:
             _, workflows = recorded(recording, layout, max_calls=max_calls)
@@ -125,7 +125,7 @@ def main(argv: list[str] | None = None) -> int:
             p.name: on_the_cache(p, 600 if options.quick else p.calls, p.shares[1:3] if options.quick else p.shares) for p in panels
         }
     if options.part != "cache":
-        result["server"] = on_servers(24 if options.quick else 160, 1 if options.quick else len(SERVED))
+        result["server"] = on_servers(40 if options.quick else 200, 1 if options.quick else len(SERVED))
     print(json.dumps(result, indent=2) if options.json else show(result))
     return 0
 

@@ -33,7 +33,7 @@ POLICIES = ("lru", "lae", "he", "first_use")
 class Scale:
     """How recorded calls become requests: segments a `divisor`-th as long, `running` calls at most under way, ids below `vocabulary`."""
 
-    divisor: int = 12
+    divisor: int = 6
     running: int = 4
     vocabulary: int = 256
 
