@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from console.cli.options import TokenFile
 from pbkv.errors import PbkvError, UsageError
 
 if TYPE_CHECKING:
@@ -17,12 +18,19 @@ KINDS = ("graphsage", "rgcn", "markov")
 #: Shares of runs for training, validation (early stopping, calibration) and test (figures in the config).
 SHARES = (0.75, 0.125, 0.125)
 MIN_RUNS = 8
+#: Longest recording that can be asked for, seconds: a year.
+MAX_SECONDS = 366 * 86_400.0
 #: As in `pbkv.predictor.backoff`, which is imported when it is needed.
 MAX_ORDER = 8
-Traces = Annotated[list[Path], typer.Argument(
-    metavar="TRACES...", help="Tables of agent calls (.parquet), conversations or sessions (.json, folders).",
+Traces = Annotated[list[Path] | None, typer.Argument(
+    metavar="TRACES...", help="Tables of agent calls (.parquet), recordings (.jsonl), conversations or sessions (.json, folders).",
 )]
-Out = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the predictor.")]
+Out = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the predictor; with --record, the file of the rows.")]
+Record = Annotated[str | None, typer.Option(
+    "--record", metavar="URL", help="Instead of training: write training rows of the calls of this server to a file, without any text.",
+)]
+Seconds = Annotated[float | None, typer.Option("--seconds", metavar="S", help="With --record: how long; without it until interrupted.")]
+MaxBytes = Annotated[str, typer.Option("--max-bytes", metavar="SIZE", help="With --record: the oldest rows leave a larger file.")]
 Kind = Annotated[str, typer.Option("--predictor", metavar="|".join(KINDS), help="Which one.")]
 Order = Annotated[int, typer.Option(metavar="N", help="Agents that markov looks back.")]
 Epochs = Annotated[int, typer.Option(metavar="N", help="Most passes over the data; fewer when the validation loss stops falling.")]
@@ -31,9 +39,15 @@ Threads = Annotated[int, typer.Option(metavar="N", help="CPU threads; only with 
 
 
 def train(
-    traces: Traces, output: Out, predictor: Kind = "graphsage", order: Order = 3, epochs: Epochs = 14, seed: Seed = 0, threads: Threads = 1
+    output: Out, traces: Traces = None, predictor: Kind = "graphsage", order: Order = 3, epochs: Epochs = 14, seed: Seed = 0,
+    threads: Threads = 1, record: Record = None, seconds: Seconds = None, max_bytes: MaxBytes = "256MiB", token_file: TokenFile = None,
 ) -> None:
     """Learn from TRACES which agents follow, and write a predictor to DIR. Killed, it goes on after its last epoch when run again."""
+    if record is not None:
+        _record(record, traces, output, seconds, max_bytes, token_file)
+        return
+    if not traces:
+        raise UsageError("TRACES: nothing to learn from was named; name files or folders of runs, or record some with --record URL")
     if predictor not in KINDS:
         raise UsageError(f"--predictor {predictor!r}: expected one of {', '.join(KINDS)}")
     for name, value, most in (("epochs", epochs, 1000), ("threads", threads, 256), ("order", order, MAX_ORDER)):
@@ -49,9 +63,24 @@ def train(
     _test(output, parts[2])
 
 
+def _record(url: str, traces: list[Path] | None, output: Path, seconds: float | None, max_bytes: str, token_file: str | None) -> None:
+    from collector.options import parse_size
+    from console.cli.record import record
+    from pbkv.control.client import ControlClient, read_token
+
+    if traces:
+        raise UsageError(f"--record {url}: TRACES are for training; record first, then train on the file")
+    if not url.startswith(("http://", "https://")):
+        raise UsageError(f"--record {url!r}: expected http://HOST:PORT, for example http://127.0.0.1:30000")
+    if seconds is not None and not 0 < seconds <= MAX_SECONDS:
+        raise UsageError(f"--seconds {seconds:g}: expected a number above 0, at most {MAX_SECONDS:g}")
+    client = ControlClient(url, token=read_token(token_file))
+    record(client, output, seconds=seconds, max_bytes=parse_size(max_bytes, "--max-bytes"))
+
+
 def _split(paths: list[Path], seed: int) -> "tuple[list[list[Trace]], dict[str, Any]]":
     """The three sets of runs, and what the config says of them."""
-    from pbkv.predictor.dataset import digest, load_traces, roster, split
+    from pbkv.predictor.dataset import digest, load_traces, roster, signal_kind, split
 
     traces = load_traces(paths)
     if len(traces) < MIN_RUNS:
@@ -59,7 +88,8 @@ def _split(paths: list[Path], seed: int) -> "tuple[list[list[Trace]], dict[str, 
     parts = split(traces, SHARES, seed)
     sizes = ", ".join(f"{len(part)} for {use}" for part, use in zip(parts, ("training", "validation", "test"), strict=True))
     _say(f"{len(traces)} runs, {sum(len(t.agents) for t in traces)} calls, {len(roster(traces))} agents; runs: {sizes}")
-    return parts, {"data": digest(traces), "runs": [len(part) for part in parts], "seed": seed}
+    about: dict[str, Any] = {"data": digest(traces), "runs": [len(part) for part in parts], "seed": seed}
+    return parts, about | ({"signal": kind} if (kind := signal_kind(traces)) else {})
 
 
 def _markov(parts: "list[list[Trace]]", order: int, output: Path, about: dict[str, Any]) -> None:

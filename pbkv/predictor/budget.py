@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from pbkv.knobs import K_MAX
 from pbkv.predictor.base import Moment, Prediction
 from pbkv.predictor.mixed import Mixed
 
@@ -55,7 +56,7 @@ class Budgeted:
 
     def _part(self, moments: Sequence[Moment]) -> list[Answer]:
         try:
-            answers = [Answer(prediction, self._mixed.version) for prediction in self._mixed.predict_many(moments)]
+            answers = [Answer(_sound(prediction), self._mixed.version) for prediction in self._mixed.predict_many(moments)]
         except Exception as error:
             self._failed(error)
             return self._chain(moments, "error")
@@ -79,3 +80,11 @@ class Budgeted:
         if (now := time.monotonic()) - self._said > SAY_S:
             self._said = now
             log.error("the predictor failed, the online chain answers: %s", self.fault, exc_info=error)
+
+
+def _sound(prediction: Prediction) -> Prediction:
+    """What is not a number would spread from here into every score of the workflow, and could not be sent."""
+    total = sum(prediction.ends) + sum(sum(visits.values()) for visits in prediction.visits)
+    if not -0.001 <= total <= K_MAX + 1:
+        raise ValueError(f"a prediction sums up to {total}, which no probabilities do")
+    return prediction

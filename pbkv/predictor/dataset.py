@@ -22,11 +22,33 @@ MAX_CALLS = 500_000
 
 @dataclass(frozen=True)
 class Trace:
-    """One run: the agent of each call and, where there is one, the text signal of each output, [calls, dim] of unit length."""
+    """One run: the agent of each call and, where there are some, the text signals of each output and of each prompt, [calls, dim] of unit
+    length, zero where there is none. Without those of prompts, what is known at a prefill is the newest output. `signal`: their kind.
+    """
 
     name: str
     agents: tuple[str, ...]
     texts: Floats | None = None
+    prompts: Floats | None = None
+    signal: str = ""
+
+    @property
+    def signals(self) -> list[Floats]:
+        """All signals: those of outputs, then those of prompts."""
+        return [signals for signals in (self.texts, self.prompts) if signals is not None]
+
+    def place(self, n: int, reply: int) -> int:
+        """Row of `signals` that is known at call `n`, at its prefill or its reply; -1 = none."""
+        if self.texts is None:
+            return -1
+        if self.prompts is not None and not reply:
+            return len(self.texts) + n if self.prompts[n].any() else -1
+        return n - 1 + reply if n + reply and self.texts[n - 1 + reply].any() else -1
+
+    def known(self, n: int, reply: int) -> Floats | None:
+        """The signal itself, [dim]; None = there is none."""
+        place, outputs = self.place(n, reply), 0 if self.texts is None else len(self.texts)
+        return None if place < 0 else self.signals[place >= outputs][place % outputs]
 
 
 def from_workload(workload: TokenWorkload, limit: int | None = None, seed: int = 0) -> list[Trace]:
@@ -36,9 +58,9 @@ def from_workload(workload: TokenWorkload, limit: int | None = None, seed: int =
     for workflow in islice(workload.workflows(seed), limit):
         if not workflow.attributed:
             raise UsageError(f"workload {workload.name!r} does not name agents: nothing can be learned from it; choose one that does")
-        signals = [call.text for call in workflow.calls]
-        traces.append(Trace(workflow.name, workflow.agents, _texts(workload.name, signals)))
-        if (calls := calls + len(signals)) > MAX_CALLS:
+        texts, prompts = (_texts(workload.name, s) for s in ([c.text for c in workflow.calls], [c.heard for c in workflow.calls]))
+        traces.append(Trace(workflow.name, workflow.agents, texts, prompts, getattr(workload, "signal", "")))
+        if (calls := calls + len(workflow.calls)) > MAX_CALLS:
             raise UsageError(f"workload {workload.name!r} has more than {MAX_CALLS} calls; use a part of it")
     return [trace for trace in traces if trace.agents]
 
@@ -51,6 +73,7 @@ def load_traces(paths: Iterable[Path]) -> list[Trace]:
     if not traces:
         raise UsageError("traces hold no run that names its agents; give at least one file or folder of runs")
     text_dim(traces)
+    signal_kind(traces)
     return traces
 
 
@@ -71,13 +94,22 @@ def text_dim(traces: Iterable[Trace]) -> int:
     return found.pop() if found else 0
 
 
+def signal_kind(traces: Iterable[Trace]) -> str:
+    """Kind of the text signals, see `pbkv.predictor.signal`; empty = none, or those of a trace. Raises UsageError when runs differ."""
+    found = {trace.signal for trace in traces if trace.texts is not None}
+    if len(found) > 1:
+        names = ", ".join(sorted(repr(kind) for kind in found))
+        raise UsageError(f"text signals are of the kinds {names}, which say nothing about each other: train on recordings of one server")
+    return found.pop() if found else ""
+
+
 def digest(traces: Iterable[Trace]) -> str:
     """SHA-256 of names, agents and signals, in order: which data a predictor was made from."""
     made = hashlib.sha256()
     for trace in traces:
         made.update(repr((trace.name, trace.agents)).encode(errors="surrogatepass"))
-        if trace.texts is not None:
-            made.update(trace.texts.tobytes())
+        for signals in trace.signals:
+            made.update(signals.tobytes())
     return made.hexdigest()
 
 
@@ -136,10 +168,11 @@ def rows(traces: Sequence[Trace], names: Sequence[str], *, at_prefill: bool = Tr
             seen = view(path[max(0, n + 1 - MAX_PATH) : n + 1])
             target = future[n + 1 : n + 1 + K_MAX]
             for reply in moments:
-                text = start + n - 1 + reply if trace.texts is not None and n + reply else -1
+                place = trace.place(n, reply)
+                text = start + place if place >= 0 else -1
                 columns.append((_pad(seen.agents), _pad(seen.lengths), _pad(seen.turns), n + 1, reply, text, target))
-        start += len(path) if trace.texts is not None else 0
-    signals = [trace.texts for trace in traces if trace.texts is not None]
+        start += sum(len(part) for part in trace.signals)
+    signals = [part for trace in traces for part in trace.signals]
     texts = np.concatenate(signals) if signals else np.zeros((0, 0), np.float32)
     arrays = [np.array(column, np.int64) for column in zip(*columns, strict=True)]
     return Rows(arrays[0], arrays[1], arrays[2], arrays[3], arrays[4], arrays[5], arrays[6], texts)

@@ -122,5 +122,4 @@ class _Run:
         return [*self.agents, END][n + 1 : n + 1 + steps]
 
     def moment(self, n: int, reply: int) -> Moment:
-        texts, known = self.trace.texts, n - 1 + reply
-        return Moment(self.trace.name, self.path(n), n + 1, bool(reply), texts[known] if texts is not None and known >= 0 else None)
+        return Moment(self.trace.name, self.path(n), n + 1, bool(reply), self.trace.known(n, reply))

@@ -27,6 +27,7 @@ class TokenCall:
     delay_s: float  #: tool or think time between the last reply and this call
     final: bool = False
     text: bytes | None = None  #: text signal of the output (128 int8), where a trace has one
+    heard: bytes | None = None  #: text signal of the prompt, where a recording has one
 
     @property
     def prompt_tokens(self) -> int:

@@ -7,6 +7,7 @@ from pbkv.errors import UsageError
 from pbkv.workloads.adapters.agent_calls import load_agent_calls
 from pbkv.workloads.adapters.mooncake import load_mooncake
 from pbkv.workloads.adapters.reading import files_of, parse_json, read_bytes
+from pbkv.workloads.adapters.recording import is_recording, load_recording
 from pbkv.workloads.adapters.weka import load_weka
 from pbkv.workloads.adapters.who_and_when import load_conversations
 from pbkv.workloads.layouts import LayoutName
@@ -14,7 +15,7 @@ from pbkv.workloads.tokens import TokenWorkload
 
 
 def load_workload(path: str | Path, *, layout: LayoutName = "group", max_calls: int = 0) -> TokenWorkload:
-    """A table of agent calls (.parquet), Mooncake requests (.jsonl), or a file or folder of sessions or conversations (.json).
+    """A table of agent calls (.parquet), a recording or Mooncake requests (.jsonl), a file or folder of sessions or conversations (.json).
 
     `layout` and `max_calls` apply to tables and conversations, which record who spoke but no prompts. Raises UsageError.
     """
@@ -24,6 +25,8 @@ def load_workload(path: str | Path, *, layout: LayoutName = "group", max_calls: 
     if place.suffix == ".parquet":
         return load_agent_calls(place, layout=layout, max_calls=max_calls)
     if place.suffix == ".jsonl":
+        if is_recording(place):
+            return load_recording(place, layout=layout, max_calls=max_calls)
         return load_mooncake(place)
     first = files_of(place, ".json")[0]
     document = parse_json(f"trace file {str(first)!r}", read_bytes(first))

@@ -18,12 +18,13 @@ from pbkv.workloads.tokens import Segment, TokenCall, TokenWorkflow, content_key
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One recorded run: agent, output size (tokens) and, where there is one, text signal of each call."""
+    """One recorded run: agent, output size (tokens) and, where there are some, text signals of each call's output and prompt."""
 
     name: str
     agents: tuple[str, ...]
     outputs: tuple[int, ...]
     texts: tuple[bytes, ...] | None = None
+    prompts: tuple[bytes, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class RecordedRuns:
     layout: LayoutName = "private"
     rule: SizeRule = SizeRule()
     max_calls: int = 0
+    signal: str = ""  #: kind of the text signals, where a server recorded them
 
     def __post_init__(self) -> None:
         if self.layout not in LAYOUTS:
@@ -86,5 +88,6 @@ class RecordedRuns:
             output = Segment(content_key(run.name, "output", n), max(run.outputs[n], 1))
             prompt = layout.prompt(agent, Segment(content_key(self.name, "agent", agent), max(rule.agent_tokens, 1)), news)
             layout.replied(agent, news, output)
-            calls.append(TokenCall(agent, prompt, output, delay, n == len(agents) - 1, run.texts[n] if run.texts else None))
+            text, heard = (signals[n] if signals else None for signals in (run.texts, run.prompts))
+            calls.append(TokenCall(agent, prompt, output, delay, n == len(agents) - 1, text, heard))
         return TokenWorkflow(run.name, tuple(calls))
