@@ -122,6 +122,6 @@ AXES: dict[str, Axis] = {
         _tokens("device_tokens", lambda recording: recording.engine.device_tokens, 1),
         _tokens("host_tokens", lambda recording: recording.engine.host_tokens, 0),
         Axis("concurrency", "concurrency", "workflows at a time, 1 to 100000, as 32,64 or 16:128:16", units=COUNTS, low=1, high=100_000),
-        Axis("predictor", "predictor", "names of predictors, separated by commas"),
+        Axis("predictor", "predictor", "recorded, markov, uniform or folders of trained predictors, separated by commas"),
     )
 }

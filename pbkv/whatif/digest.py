@@ -2,7 +2,7 @@
 
 import hashlib
 import marshal
-from dataclasses import astuple, fields
+from dataclasses import fields
 
 from pbkv.whatif.recording import Recording
 
@@ -16,10 +16,10 @@ def digest(recording: Recording) -> str:
     for workflow in recording.workflows:
         found.update(repr((workflow.name, workflow.start_s, workflow.attributed, workflow.closed_s, len(workflow.calls))).encode())
         for call in workflow.calls:
-            found.update(marshal.dumps((*call[:2], *call[2:9]), _PLAIN_FORMAT))
+            found.update(marshal.dumps(tuple(call[:9]), _PLAIN_FORMAT))
             found.update(repr(call[9:]).encode())
     for field in fields(recording):
         if field.name not in ("name", "workflows", "engine", "knobs", "measured"):
             found.update(repr((field.name, getattr(recording, field.name))).encode())
-    found.update(repr((astuple(recording.engine), sorted(recording.knobs.items()), sorted(recording.measured.items()))).encode())
+    found.update(repr((recording.engine, sorted(recording.knobs.items()), sorted(recording.measured.items()))).encode())
     return found.hexdigest()

@@ -9,6 +9,7 @@ from pbkv.errors import UsageError
 from pbkv.eviction.base import Policy
 from pbkv.eviction.catalog import POLICIES
 from pbkv.whatif.axes import AXES, MAX_CELLS
+from pbkv.whatif.predictors import default_name, predictor_for
 from pbkv.whatif.recording import Recording
 from pbkv.whatif.setting import KNOB_FIELDS, Setting
 
@@ -29,6 +30,8 @@ def parse_axes(given: Mapping[str, str], recording: Recording) -> list[Setting]:
     count = prod(len(values) for values in axes.values())
     if count > MAX_CELLS:
         raise UsageError(f"the grid has {count:,} settings: expected at most {MAX_CELLS:,}; give fewer values, or larger steps")
+    for name in axes.get("predictor", ()):
+        predictor_for(recording, str(name))
     settings: dict[Setting, None] = {}
     for values in product(*axes.values()):
         asked = Setting(**dict(zip(axes, values, strict=True)))  # type: ignore[arg-type]
@@ -62,7 +65,7 @@ def _as_recorded(name: str, value: object, recording: Recording) -> bool:
         return value == recording.knobs[name] and not _changes(recording, name)
     if name in ("device_tokens", "host_tokens"):
         return int(str(value)) // page == getattr(recording.engine, name) // page
-    return value == getattr(recording, name)
+    return value == (default_name(recording) if name == "predictor" else recording.concurrency)
 
 
 def _changes(recording: Recording, name: str) -> set[object]:

@@ -145,6 +145,15 @@ def test_an_axis_that_is_none() -> None:
         parse_axes({"speed": "1"}, RECORDING)
 
 
+def test_a_predictor_that_cannot_be() -> None:
+    assert parse_axes({"policy": "he", "predictor": "markov,uniform"}, RECORDING) == [
+        Setting(policy="he", predictor="markov"), Setting(policy="he", predictor="uniform"),
+    ]
+    for name, words in (("oracle", "'oracle'"), ("recorded", "has no predictions")):
+        with pytest.raises(UsageError, match=words):
+            parse_axes({"predictor": f"markov,{name}"}, RECORDING)
+
+
 def test_a_pool_that_cannot_be() -> None:
     with pytest.raises(UsageError, match="device"):
         parse_axes({"device_tokens": "5"}, RECORDING)
