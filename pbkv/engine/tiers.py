@@ -158,6 +158,25 @@ class TwoTierTree(RadixTree):
     def _restored(self, node: Node) -> None:
         self._track(node)
 
+    def plant(self, parent: Node, pages: tuple[int, ...], last_access: float, *, on_device: bool, on_host: bool) -> Node:
+        """A node as another tree had it, below one that was planted before. There must be room in the tiers it is on."""
+        node, size = self._new_node(pages, parent), len(pages)
+        node.last_access_time, self.clock = last_access, max(self.clock, last_access + 1.0)
+        node.hit_count = self._threshold if on_host else 0
+        if on_device:
+            node.on_device = True
+            parent.device_children += 1
+            self.device.free -= size
+            self.device.cached += size
+        if on_host:
+            node.on_host = True
+            self.host.free -= size
+            self.host.cached += size
+        self._update_leaf(parent)
+        self._update_leaf(node)
+        self._track(node)
+        return node
+
     # ---- backup ------------------------------------------------------------------------------------------------------------
 
     def _hit_above(self, node: Node) -> None:

@@ -77,7 +77,7 @@ def predictor_for(recording: Recording, name: str | None) -> tuple[Predictor, Bi
 
 def _trained(name: str, roster: Roster) -> Predictor:
     if not Path(name).is_dir():
-        raise UsageError(f"predictor = {name[:80]!r}: expected one of {', '.join(NAMES)}, or the folder of a trained predictor (pbkv train)")
+        raise UsageError(f"predictor = {name[:80]!r}: expected one of {', '.join(NAMES)}, or the folder of a trained predictor")
     return Mixed(load_predictor(name, roster))
 
 

@@ -74,10 +74,9 @@ class KnobChange:
     place: int = 0
 
 
-@dataclass(frozen=True)
-class WarmNode:
+class WarmNode(NamedTuple):
     """A node of the cache at the start. `pages`: its own ids, below those of the node at position `parent` of the list (NOWHERE = root),
-    which comes before it. `workflow` "" = nobody known; `last_access` orders them.
+    which comes before it. `last_access` orders them. `retired`: only ended workflows touched it; `anonymous`: calls without a workflow did.
     """
 
     parent: int
@@ -85,8 +84,9 @@ class WarmNode:
     on_device: bool
     on_host: bool
     last_access: int
-    workflow: str = ""
-    agent: str = ""
+    retired: bool = False
+    anonymous: bool = False
+    hits: int = 0
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,8 @@ class Recording:
     """Workflows in order of `start_s`. The clock begins at `began_s`.
 
     What comes before `measured_from_s` warms the cache up and is in no figure. `history`: agents of workflows that ended before, in order,
-    from which a predictor learns.
+    from which a predictor learns. `before`: workflows that were under way, with the calls they had made; `warm_nodes` hold what is left of
+    those.
     `concurrency`: None = workflows start when they did (open loop); else so many at a time, each next one when another has ended.
     `measured`: figures of pbkv.whatif.outcome that the source itself measured, for the residual; empty for a trace.
     `losses`: what the log lacks, one sentence each, by which fidelity may refuse.
@@ -114,6 +115,7 @@ class Recording:
     began_s: float = 0.0
     measured_from_s: float = -math.inf
     history: tuple[tuple[str, ...], ...] = ()
+    before: tuple[RecordedWorkflow, ...] = ()
     #: What was predicted, by workflow and number of its calls then (from 1): per horizon, P(END) and the likeliest agents, as in
     #: pbkv.predictor.base.Prediction. The second, where there is one, was made at the call's end.
     predictions: Mapping[tuple[str, int], tuple["RecordedPrediction", ...]] = field(

@@ -60,7 +60,7 @@ class Replayer:
         self.engine, self._recording, self._concurrency = engine, recording, concurrency
         self._as_recorded = concurrency is None or concurrency == recording.concurrency
         self._supply = iter(enumerate(recording.workflows))
-        self._due: list[tuple[float, int, int, Callable[..., None], tuple[object, ...]]] = []
+        self._due: list[tuple[float, int, int, Callable[..., object], tuple[object, ...]]] = []
         self._inside: dict[int, tuple[_Playing, int]] = {}
         self._order = 0
         self._meter = Meter(engine, recording)
@@ -90,13 +90,13 @@ class Replayer:
 
     # ---- time --------------------------------------------------------------------------------------------------------------
 
-    def _at(self, at: float, place: int, action: Callable[..., None], *given: object) -> None:
+    def _at(self, at: float, place: int, action: Callable[..., object], *given: object) -> None:
         self._order += 1
         heapq.heappush(self._due, (at, self._order, place, action, given))
 
     def _take_due(self) -> None:
         """Everything that is due. Starts come first: they only add what is due."""
-        due, now, ready = self._due, self.engine.clock.now, list[tuple[int, float, int, Callable[..., None], tuple[object, ...]]]()
+        due, now, ready = self._due, self.engine.clock.now, list[tuple[int, float, int, Callable[..., object], tuple[object, ...]]]()
         while due and due[0][0] <= now:
             at, order, place, action, given = heapq.heappop(due)
             if action == self._start:
