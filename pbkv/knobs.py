@@ -165,6 +165,10 @@ class KnobSet:
             raise StaleVersion(f"version = {version}: no change of that version waits for confirmation")
         self._pending = None
 
+    def catch_up(self, version: int) -> None:
+        """Another replica of the same server is at this version: the next change makes the same version on all."""
+        self.version = max(self.version, version)
+
     def keep(self, names: Iterable[str]) -> None:
         """These knobs are no longer part of the unconfirmed change: nobody takes them back."""
         if self._pending is not None:

@@ -118,8 +118,7 @@ def collect(
     )
     stop = _Stop()
     for url in server or []:
-        found = discover(url, read_token(token_file), stop.event)
-        pairs += [found] if found else []
+        pairs += discover(url, read_token(token_file), stop.event)
     if not stop.event.is_set():
         try:
             final = run_collector(pairs, db or Path(), listen, None, lambda ready: _ready(ready, json_), stop.event, options)
@@ -151,8 +150,10 @@ def _show(listen: str, token: str | None, json_: bool) -> None:
         print(f"{what:10} {value}")
 
 
-def discover(url: str, token: str | None, stop: threading.Event) -> tuple[str, str] | None:
-    """(events, replay) endpoints a server names; waits for a server that is not up yet. None when `stop` was set meanwhile."""
+def discover(url: str, token: str | None, stop: threading.Event) -> list[tuple[str, str]]:
+    """(events, replay) endpoints a server names, of each of its replicas; waits for a server that is not up yet. Empty when `stop` was
+    set meanwhile.
+    """
     if not url.startswith(("http://", "https://")):
         raise UsageError(f"--server {url!r}: expected http://HOST:PORT, for example http://127.0.0.1:30000")
     client = ControlClient(url, token=token)
@@ -165,14 +166,14 @@ def discover(url: str, token: str | None, stop: threading.Event) -> tuple[str, s
                 print(f"waiting: {error}", file=sys.stderr)
             waiting = True
         if stop.wait(_RETRY_S):
-            return None
+            return []
 
 
-def _endpoints(url: str, state: dict[str, Any]) -> tuple[str, str]:
-    events, replay = state.get("events"), state.get("replay")
-    if not isinstance(events, str) or not isinstance(replay, str):
+def _endpoints(url: str, state: dict[str, Any]) -> list[tuple[str, str]]:
+    pairs: list[list[Any]] = state.get("streams") or [[state.get("events"), state.get("replay")]]
+    if not all(isinstance(endpoint, str) for pair in pairs for endpoint in pair):
         raise PbkvError(f"server {url} names no event endpoints in /pbkv/state; start it with events on, or use --connect EVENTS,REPLAY")
-    return events, replay
+    return [(events, replay) for events, replay in pairs]
 
 
 def _ready(ready: dict[str, Any], json_: bool) -> None:

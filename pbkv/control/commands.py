@@ -101,12 +101,13 @@ class Commands:
     def _tick(self, body: Body) -> Body:
         """Time comes from one process for all ranks: retire idle workflows, take back unconfirmed changes."""
         manager = self._manager
+        manager.knobs.catch_up(int(body.get("version", 0)))
         manager.tick(float(body["now"]))
         manager.end_recording(self._clock())
         changes = manager.knobs.expire(self._clock(), manager.step)
         if changes:
             self._applied(changes, body["wall_ns"])
-        return {}
+        return {"version": manager.knobs.version}
 
     def _close(self, body: Body) -> Body:
         return {"closed": self._manager.close(str(body["workflow"]))}

@@ -51,10 +51,12 @@ class PbkvCache(UnifiedRadixCache):
         return indices
 
 
-def make_cache(ctx: Any, config: ServerConfig) -> Any:
-    """Factory for SGLang's registry. The Rust core compiles its policies in, so the Python core it is."""
+def make_cache(ctx: Any, config: ServerConfig, replica: int = 0) -> Any:
+    """Factory for SGLang's registry. The Rust core compiles its policies in, so the Python core it is. `replica` counts data-parallel
+    replicas from 0.
+    """
     ctx.params.tree_core_backend = "python"
     ctx.params.component_registry_override = {ComponentType.FULL: PbkvFull}
     cache = create_unified_radix_cache(ctx, cache_class=PbkvCache)
-    Runtime(cache, config, ctx)
+    Runtime(cache, config, ctx, replica)
     return cache

@@ -16,13 +16,14 @@ class PbkvCommandReq(BaseReq, kw_only=True):
 
 
 class PbkvCommandOutput(BaseReq, kw_only=True):
-    """The answer of one scheduler: status like HTTP, body JSON."""
+    """The answer of one scheduler: status like HTTP, body JSON; `replica` counts data-parallel replicas from 0."""
 
     status: int
     body: str
+    replica: int = 0
 
 
 def handle(runtime: "Runtime", req: PbkvCommandReq) -> PbkvCommandOutput:
     """Run a command in the scheduler. Never raises: a bad command is answered, the scheduler goes on."""
     status, body = runtime.commands.answer(req.op, req.body)
-    return PbkvCommandOutput(status=status, body=body)
+    return PbkvCommandOutput(status=status, body=body, replica=runtime.replica)

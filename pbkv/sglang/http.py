@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import time
+from operator import attrgetter
 from typing import Any, cast
 
 from pbkv.config import ServerConfig
@@ -15,6 +16,7 @@ from pbkv.errors import PbkvError, StaleVersion, UsageError
 from pbkv.identity import parse_payload
 from pbkv.sglang.arrivals import Arrivals
 from pbkv.sglang.control import PbkvCommandReq
+from pbkv.sglang.replicas import one_history, one_state
 
 log = logging.getLogger("pbkv")
 #: Seconds between clock messages to the schedulers.
@@ -24,7 +26,7 @@ ANSWER_S = 30.0
 
 
 class SchedulerBackend:
-    """Sends commands to all schedulers; with data parallelism every replica applies them and the first answers."""
+    """Sends commands to all schedulers; with data parallelism every replica applies them, and the answers are made one."""
 
     def __init__(self, tokenizer_manager: Any) -> None:
         self._manager = tokenizer_manager
@@ -44,6 +46,7 @@ class SchedulerBackend:
             answers = await asyncio.wait_for(self._manager.pbkv_command_communicator(request), ANSWER_S)
         except TimeoutError:
             raise PbkvError(f"the scheduler did not answer within {ANSWER_S:g} s; it may be stuck or gone") from None
+        answers.sort(key=attrgetter("replica"))
         bad = next((a for a in answers if a.status != 200), None)
         if bad is None:
             return [json.loads(a.body) for a in answers]
@@ -59,10 +62,15 @@ class SchedulerBackend:
         return await self.command("confirm", version=version)
 
     async def history(self) -> list[dict[str, Any]]:
-        return await self.command("history")
+        return one_history(await self._ask("history", {}))
 
     async def state(self) -> dict[str, Any]:
-        return await self.command("state")
+        return one_state(await self._ask("state", {}))
+
+    async def tick(self, version: int) -> int:
+        """Move the clock of all replicas, and their knobs to the newest version of any; returns the newest."""
+        body = {"now": time.monotonic(), "wall_ns": time.time_ns(), "version": version}
+        return max(answer["version"] for answer in await self._ask("tick", body))
 
     async def record(self, ask: RecordAsk) -> dict[str, Any]:
         return await self.command("record", **ask.model_dump())
@@ -87,10 +95,11 @@ def start_clock(tokenizer_manager: Any) -> None:
 
 
 async def _ticks(backend: SchedulerBackend) -> None:
+    version = 0
     while True:
         await asyncio.sleep(TICK_S)
         try:
-            await backend.command("tick", now=time.monotonic(), wall_ns=time.time_ns())
+            version = await backend.tick(version)
         except PbkvError as error:
             log.warning("clock message failed: %s", error)
 

@@ -82,6 +82,8 @@ def _after_flags(result: Any, parser: Any) -> None:
 
 
 def _factory(ctx: Any) -> Any:
+    from sglang.srt.runtime_context import get_parallel
+
     from pbkv.config import load_config
     from pbkv.sglang.cache import make_cache
     from pbkv.sglang.start import model_problem, settings_problem
@@ -91,7 +93,7 @@ def _factory(ctx: Any) -> Any:
     if problem := settings_problem(args) or kind:
         _stop(problem)
     try:
-        return make_cache(ctx, load_config())
+        return make_cache(ctx, load_config(), int(get_parallel().dp_rank or 0))
     except UsageError as error:
         _stop(str(error))
 

@@ -30,7 +30,7 @@ from pbkv.telemetry import Telemetry
 class Runtime(CacheManager):
     """Built once per scheduler process; the cache, its Full component and the scheduler hooks hold a reference."""
 
-    def __init__(self, cache: Any, config: ServerConfig, ctx: Any) -> None:
+    def __init__(self, cache: Any, config: ServerConfig, ctx: Any, replica: int = 0) -> None:
         self.cache, self.config = cache, config
         self.core = cache.tree_core
         tree = NodeTree(cache)
@@ -39,8 +39,8 @@ class Runtime(CacheManager):
         super().__init__(tree, knobs, predictor, bytes_per_token=_bytes_per_token(cache), always_score=True)
         roster.bind(self.state.agent_names)
         self.guard = Guard(self._failed)
-        self.era = 0
-        self.stream = open_stream(config, ctx)
+        self.era, self.replica = 0, replica
+        self.stream = open_stream(config, ctx, replica)
         self.pages: Pages | None = None
         if self.stream is not None:
             report = (self.stream.writer, tree.tier_of, tree.parent_of, self.state.agent_names)

@@ -63,7 +63,20 @@ def test_a_file_that_is_no_database(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_a_server_names_its_endpoints() -> None:
     backend = MemoryBackend(state={"events": "tcp://a:1", "replay": "tcp://a:2"})
     with ControlServer(backend=backend) as server:
-        assert discover(server.url, None, Event()) == ("tcp://a:1", "tcp://a:2")
+        assert discover(server.url, None, Event()) == [("tcp://a:1", "tcp://a:2")]
+
+
+def test_a_server_of_several_replicas_names_the_endpoints_of_all() -> None:
+    streams = [["tcp://a:1", "tcp://a:2"], ["tcp://a:3", "tcp://a:4"]]
+    backend = MemoryBackend(state={"events": "tcp://a:1", "replay": "tcp://a:2", "streams": streams})
+    with ControlServer(backend=backend) as server:
+        assert discover(server.url, None, Event()) == [("tcp://a:1", "tcp://a:2"), ("tcp://a:3", "tcp://a:4")]
+
+
+def test_a_replica_without_endpoints() -> None:
+    backend = MemoryBackend(state={"streams": [["tcp://a:1", "tcp://a:2"], [None, None]]})
+    with ControlServer(backend=backend) as server, pytest.raises(PbkvError, match="names no event endpoints"):
+        discover(server.url, None, Event())
 
 
 def test_a_server_without_endpoints() -> None:
@@ -79,7 +92,7 @@ def test_a_server_that_wants_a_token() -> None:
 def test_waiting_for_a_server_ends_when_told_to() -> None:
     stop = Event()
     stop.set()
-    assert discover(f"http://127.0.0.1:{free_port()}", None, stop) is None
+    assert discover(f"http://127.0.0.1:{free_port()}", None, stop) == []
 
 
 def test_a_server_that_is_not_up_yet_is_waited_for_and_an_interrupt_exits_130(tmp_path: Path) -> None:
