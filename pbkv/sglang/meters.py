@@ -1,5 +1,6 @@
 """PBKV's own counters on SGLang's /metrics: every process writes its numbers into files that the web server puts together."""
 
+import logging
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from pbkv.sglang.ranks import is_leader
 if TYPE_CHECKING:
     from pbkv.sglang.runtime import Runtime
 
+log = logging.getLogger("pbkv")
 #: Seconds between two updates.
 PERIOD_S = 1.0
 #: Counters: name, label, meaning. `total` gives their values by label.
@@ -53,9 +55,15 @@ class Meters:
 
     def step(self) -> None:
         """Once per scheduler step; most do nothing."""
-        if (now := time.monotonic()) >= self._next:
-            self._next = now + PERIOD_S
+        if (now := time.monotonic()) < self._next:
+            return
+        self._next = now + PERIOD_S
+        try:
             self.update()
+        except Exception:
+            # One rank has meters, and others go on alike: what fails here must end nothing but the numbers.
+            self._next = float("inf")
+            log.exception("pbkv shows no metrics any more in this process; the cache is not affected")
 
     def update(self) -> None:
         """Bring every number up to date. A count that began anew goes on from where it was."""
