@@ -21,6 +21,7 @@ COMMANDS: dict[str, Lazy] = {
     "web": Lazy("console.cli.web", "web", "Serve the web page for a source."),
     "knobs": Lazy("console.cli.knobs", "app", "Read and change gamma, k, the prefetch budget and the other knobs."),
     "query": Lazy("console.cli.query", "query", "Ask a source a stored question or any SELECT."),
+    "whatif": Lazy("console.whatif.command", "whatif", "Replay what was recorded at other settings."),
     "bench": Lazy("console.cli.bench", "app", "Run the paper's experiments, or a benchmark."),
     "train": Lazy("console.cli.train", "train", "Learn from recorded runs which agents follow."),
     "eval": Lazy("console.cli.eval", "eval_", "Say how good a predictor is on recorded runs."),

@@ -91,7 +91,7 @@ def read_engine(
     said |= given
     for name in ("page_size", "device_tokens"):
         if name not in said:
-            raise UsageError(f"{name}: the log does not say it; give it")
+            raise UsageError(f"{name}: the log does not say it; give it, as in --given {name}=N")
     settings = settings_of(said)
     if said.get("timing") in ("linear", "roofline"):
         return settings, missing

@@ -118,8 +118,8 @@ def gamma_maps(report: Report) -> str:
 
 
 def pareto(report: Report) -> str:
-    """Every setting as a dot: hit rate, TTFT, and bytes moved as its size; outlined where no other is better in all three."""
-    cells = [(n, cell.setting, e) for n, cell in enumerate(report.found) if set(WEIGHED) <= (e := estimates_of(cell)).keys()]
+    """Every setting as a dot, the present too: hit rate, TTFT, and bytes moved as its size; outlined where no other is better in all."""
+    cells = [(n, setting, e) for n, (setting, e) in enumerate(report.weighed) if set(WEIGHED) <= e.keys()] if report.found else []
     most = max((e["moved_bytes"].value for _, _, e in cells), default=0.0)
     looks = {name: _look(name, n) for n, name in enumerate(dict.fromkeys(_policy(setting) for _, setting, _ in cells))}
     front = report.front

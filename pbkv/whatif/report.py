@@ -49,25 +49,34 @@ class Report:
         return [cell for cell in self.grid.cells if cell.forecast is None]
 
     @cached_property
+    def presents(self) -> frozenset[int]:
+        """Places in `found` of settings that come to the recorded one."""
+        now = plain(Setting(), self.grid.recording)
+        return frozenset(n for n, cell in enumerate(self.found) if plain(cell.setting, self.grid.recording) == now)
+
+    @cached_property
+    def weighed(self) -> list[tuple[Setting, Mapping[str, Estimate]]]:
+        """What the best is chosen from: `found`, and behind them the present unless it is one of them."""
+        settings = [(cell.setting, estimates_of(cell)) for cell in self.found]
+        if self.presents or self.grid.fidelity is None:
+            return settings
+        return [*settings, (Setting(), {n: Estimate(v, v, v, v) for n, v in self.present.items() if not math.isnan(v)})]
+
+    @cached_property
     def choice(self) -> Choice | None:
-        """The best of `found` under the limits."""
-        return best([estimates_of(cell) for cell in self.found], self.limits, self.figure)
+        """The best of `weighed` under the limits."""
+        return best([estimates for _, estimates in self.weighed], self.limits, self.figure)
 
     @cached_property
     def front(self) -> frozenset[int]:
-        """Places in `found` that no other setting beats in hit rate, TTFT and bytes at once."""
-        return frozenset(undominated([estimates_of(cell) for cell in self.found]))
+        """Places in `weighed` that no other setting beats in hit rate, TTFT and bytes at once."""
+        return frozenset(undominated([estimates for _, estimates in self.weighed]))
 
-    @cached_property
-    def marks(self) -> list[list[str]]:
-        """Of each of `found`: "best", "front", "present"."""
-        recording, best_place = self.grid.recording, self.choice.place if self.choice else None
-        now = plain(Setting(), recording)
-        marked: list[list[str]] = []
-        for place, cell in enumerate(self.found):
-            on = {"best": place == best_place, "front": place in self.front, "present": plain(cell.setting, recording) == now}
-            marked.append([word for word, is_on in on.items() if is_on])
-        return marked
+    def marks(self, place: int) -> str:
+        """Of a place in `weighed`: "best", "front", "present"."""
+        present = place in self.presents or place == len(self.found)
+        on = {"best": self.choice is not None and self.choice.place == place, "front": place in self.front, "present": present}
+        return " ".join(word for word, is_on in on.items() if is_on)
 
     @property
     def present(self) -> dict[str, float]:
@@ -118,10 +127,10 @@ def conclusion(report: Report) -> list[str]:
     if choice is None:
         lines = [f"best: no setting keeps {limits}"]
     else:
-        cell = report.found[choice.place]
-        value = shown(estimates_of(cell)[report.figure].value, FIGURES[report.figure].unit)
+        setting, estimates = report.weighed[choice.place]
+        value = shown(estimates[report.figure].value, FIGURES[report.figure].unit)
         kept = f", with {limits}" + ("" if choice.sure else " by its value alone: its error reaches beyond the limit") if limits else ""
-        lines = [f"best: {cell.setting.label}: {better}, {value}{kept}"]
+        lines = [f"best: {setting.label}: {better}, {value}{kept}"]
     lines.append(f"front: no other setting is better in {', '.join(NAMES[n] for n in WEIGHED)} at once")
     changes = [e[n] for e in map(estimates_of, report.found) for n in CHANGES if n in e and not is_same(e[n])]
     uncertain = sum(not change.certain for change in changes)
@@ -150,7 +159,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "asked": len(grid.asked), "stopped": grid.stopped, "replayed": grid.replayed, "seconds": round(grid.took_s, 3),
         "cells": [_cell(cell, place in front) for place, cell in enumerate(report.found)],
         "failed": [{"setting": cell.setting.given, "error": cell.error} for cell in report.failed],
-        "best": {"place": choice.place, "sure": choice.sure, "setting": report.found[choice.place].setting.given} if choice else None,
+        "best": {"place": choice.place, "sure": choice.sure, "setting": report.weighed[choice.place][0].given} if choice else None,
     }
 
 

@@ -74,19 +74,19 @@ def table(report: Report) -> tuple[list[str], list[list[str]]]:
     columns, changes = happening(report, COLUMNS), happening(report, CHANGES)
     header = [*(AXES[n].option for n in axes), *(NAMES[n] for n in columns), *(f"{NAMES[n]} change" for n in changes), ""]
     rows = [_row(report, place, axes, columns, changes) for place in range(len(report.found))]
-    return header, rows if any("present" in row[-1] for row in rows) else [_now(report, axes, columns, changes), *rows]
+    return header, rows if report.presents else [_now(report, axes, columns, changes), *rows]
 
 
 def _now(report: Report, axes: Sequence[str], columns: Sequence[str], changes: Sequence[str]) -> list[str]:
     figures = [shown(report.present[n], FIGURES[n].unit) for n in columns]
-    return [*(_recorded(report, n) for n in axes), *figures, *("" for _ in changes), "present"]
+    return [*(_recorded(report, n) for n in axes), *figures, *("" for _ in changes), report.marks(len(report.found))]
 
 
 def _row(report: Report, place: int, axes: Sequence[str], columns: Sequence[str], changes: Sequence[str]) -> list[str]:
     setting, found = report.found[place].setting, estimates_of(report.found[place])
     return [
         *(said(n, setting.given.get(n)) for n in axes), *(shown(found[n].value, FIGURES[n].unit) if n in found else "-" for n in columns),
-        *(difference(n, found[n]) if n in found else "-" for n in changes), " ".join(report.marks[place]),
+        *(difference(n, found[n]) if n in found else "-" for n in changes), report.marks(place),
     ]
 
 

@@ -32,7 +32,7 @@ def shown(value: float, unit: str) -> str:
     if math.isnan(value):
         return "–"
     if unit == "share":
-        return f"{100 * value:.1f} %"
+        return f"{round(100 * value, 1) + 0.0:.1f} %"  # never -0.0
     if unit == "s":
         return _time(value)
     return size(value) if unit == "bytes" else f"{value:.3g}/s" if unit == "1/s" else count(value)
@@ -55,6 +55,8 @@ def count(value: float) -> str:
 
 
 def _time(seconds: float) -> str:
+    if abs(seconds) < 5e-8:
+        return "0 s"
     for limit, factor, unit in ((0.000_999_5, 1e6, "us"), (0.9995, 1e3, "ms"), (99.95, 1.0, "s")):
         if abs(seconds) < limit:
             return f"{seconds * factor:.3g} {unit}"

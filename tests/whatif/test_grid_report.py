@@ -116,6 +116,12 @@ def test_the_best_under_a_limit(under: str, figure: str, words: str) -> None:
     assert words in lines[0] and lines[-1].startswith("~ a change within its own error: 1 of 9")
 
 
+def test_the_present_may_be_the_best() -> None:
+    made = Report(grid(CELLS[0]), "x")
+    assert conclusion(made)[0] == "best: as recorded: most hit rate, 50.0 %"
+    assert table(made)[1][0][-1] == "best front present" and as_json(made)["best"] == {"place": 1, "sure": True, "setting": {}}
+
+
 def test_nothing_finished_is_said() -> None:
     assert conclusion(Report(grid(CELLS[3]), "x")) == ["no setting is finished"]
 
@@ -129,7 +135,8 @@ def test_differences(name: str, estimate: Estimate, text: str) -> None:
 
 
 @pytest.mark.parametrize(("value", "unit", "text"), [
-    (0.5213, "share", "52.1 %"), (0.34, "s", "340 ms"), (0.0000004, "s", "0.4 us"), (1.234, "s", "1.23 s"), (123.0, "s", "123 s"),
+    (0.5213, "share", "52.1 %"), (0.34, "s", "340 ms"), (0.0000004, "s", "0.4 us"), (1e-9, "s", "0 s"), (-0.0004, "share", "0.0 %"),
+    (1.234, "s", "1.23 s"), (123.0, "s", "123 s"),
     (720.0, "s", "12.0 min"), (1536.0, "bytes", "1.5 KiB"), (0.0, "bytes", "0 B"), (999.6, "tokens", "1.0k"), (4_100_000, "tokens", "4.1M"),
     (1023.9, "bytes", "1.0 KiB"), (12.345, "1/s", "12.3/s"), (math.nan, "s", "–"),
 ])
@@ -178,7 +185,7 @@ def whole(text: str) -> None:
 
 def full() -> Report:
     cells = [
-        cell(Setting(policy=p, gamma=g, k=k, device_tokens=n), hit=0.3 + g / 10 + k / 100 + n / 1e6, ttft_p95=2 - g, moved_bytes=1e9 * k)
+        cell(Setting(policy=p, gamma=g, k=k, device_tokens=n), hit=0.5 + g / 10 + k / 100 + n / 1e6, ttft_p95=2 - g, moved_bytes=1e9 * k)
         for p in ("he", "first_use") for g in (0.2, 0.6, 1.0) for k in (1, 2) for n in (32_000, 64_000)
     ]
     return Report(grid(*cells), "<x>&.duckdb", limits=parse_limits("ttft_p95<1500ms"))
@@ -226,7 +233,7 @@ def test_maps_hold_every_tile_once() -> None:
 
 def test_dots_name_their_setting_and_the_front_is_outlined() -> None:
     html = pareto(report())
-    assert html.count("<circle") == 3 and html.count('class="f"') == 3 and "he gamma 0.9: hit rate 60.0 %, TTFT p95 790 ms" in html
+    assert html.count("<circle") == 4 and html.count('class="f"') == 3 and "he gamma 0.9: hit rate 60.0 %, TTFT p95 790 ms" in html
     assert pareto(Report(grid(), "x")) == ""
 
 

@@ -1,0 +1,1 @@
+"""`pbkv whatif`: grids of settings over recorded traffic."""
