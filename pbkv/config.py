@@ -2,7 +2,7 @@
 
 import json
 import os
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,10 @@ class ServerConfig:
             values.update(parse_changes(self.knobs))
         return values
 
+    def of_replica(self, number: int) -> "ServerConfig":
+        """The settings of a data-parallel replica, counted from 0: the same but for endpoints with a fixed port."""
+        return replace(self, events=_moved(self.events, number), replay=_moved(self.replay, number))
+
     def token(self) -> str | None:
         """The control token, or None. Raises UsageError when its file cannot be read."""
         if not self.token_file:
@@ -67,6 +71,12 @@ class ServerConfig:
         if not token or not all(0x21 <= byte <= 0x7E for byte in token):
             raise UsageError(f"token_file = {self.token_file!r}: expected one word of printable ASCII; write a token into it")
         return token.decode()
+
+
+def _moved(endpoint: str, replica: int) -> str:
+    """Two ports on for each replica, one for events and one for replay; what is no fixed port stays, for the publisher to judge."""
+    before, colon, port = endpoint.rpartition(":")
+    return f"{before}{colon}{int(port) + 2 * replica}" if port.isascii() and port.isdigit() and port != "0" else endpoint
 
 
 def load_config(path: str | None = None, *, server: str = ServerConfig.server) -> ServerConfig:

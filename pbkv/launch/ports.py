@@ -28,14 +28,17 @@ def _port(value: object) -> int:
 
 def check_endpoints(config: ServerConfig, replicas: int) -> None:
     """Raise UsageError for endpoints of the event stream that `replicas` schedulers could not bind."""
+    for number in range(replicas):
+        _check_endpoints(config.of_replica(number), f", moved for replica {number}" if number else "")
+
+
+def _check_endpoints(config: ServerConfig, moved: str) -> None:
     for name, endpoint in (("events", config.events), ("replay", config.replay)):
         parts = urlsplit(endpoint)
         port = parts.netloc.rpartition(":")[2]
         if parts.scheme != "tcp" or not port.isascii() or not port.isdigit() or port == "0":
             continue  # a free port, no events at all, or for the publisher to judge
-        shown = f"{name} = {endpoint!r} in the settings file"
-        if replicas > 1:
-            raise UsageError(f"{shown}: {replicas} data-parallel replicas publish and cannot share a port; write * for it")
+        shown = f"{name} = {endpoint!r} in the settings file{moved}"
         taken = _why_not(parts.netloc.rpartition(":")[0].strip("[]"), int(port))
         if taken:
             raise UsageError(f"{shown}: {taken}; name another port, or * for any")

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pbkv.config import ServerConfig
 from pbkv.control.models import KnobPatch
 from pbkv.errors import StaleVersion
 from pbkv.knobs import KnobSet
 from pbkv.sglang.control import handle
 from pbkv.sglang.http import SchedulerBackend
 from pbkv.sglang.replicas import one_history, one_state
-from pbkv.sglang.stream import endpoint_of
 from tests.sglang_cache.harness import Bench
 from tests.sglang_cache.test_guard import fault
 
@@ -52,16 +52,19 @@ def test_history_tells_what_all_did_once_and_what_one_did_too() -> None:
     [
         ("tcp://127.0.0.1:*", 3, "tcp://127.0.0.1:*"), ("tcp://127.0.0.1:5601", 0, "tcp://127.0.0.1:5601"),
         ("tcp://127.0.0.1:5601", 2, "tcp://127.0.0.1:5605"), ("tcp://*:5601", 1, "tcp://*:5603"), ("", 1, ""),
+        ("tcp://[::1]:5601", 1, "tcp://[::1]:5603"), ("ipc:///tmp/x", 1, "ipc:///tmp/x"), ("tcp://h:0", 1, "tcp://h:0"), ("5", 1, "7"),
     ],
 )
 def test_each_replica_has_its_own_endpoints(endpoint: str, replica: int, own: str) -> None:
-    assert endpoint_of(endpoint, replica) == own
+    config = ServerConfig(events=endpoint, replay=endpoint).of_replica(replica)
+    assert (config.events, config.replay) == (own, own)
 
 
 @given(st.integers(1, 8), st.integers(1, 8))
 def test_no_two_replicas_share_an_endpoint(one: int, other: int) -> None:
     def pair(n: int) -> set[str]:
-        return {endpoint_of("tcp://h:5601", n), endpoint_of("tcp://h:5602", n)}
+        config = ServerConfig(events="tcp://h:5601", replay="tcp://h:5602").of_replica(n)
+        return {config.events, config.replay}
 
     assert len(pair(one)) == 2
     assert one == other or not pair(one) & pair(other)
