@@ -53,11 +53,14 @@ class Reads:
 
     def __init__(self) -> None:
         self._cells = [[0, 0] for _ in range(CELLS)]
+        self._shared = [_shared(0, 0, cell) for cell in range(CELLS)]  # r_cell
         self._pairs: dict[tuple[int, int, int], list[int]] = {}
 
     def learn(self, cell: int, writer: int, reader: int, read: int, skipped: int) -> None:
         """A call of `reader` read so many nodes of this case and went around so many."""
-        _count(self._cells[cell], read, skipped)
+        counts = self._cells[cell]
+        _count(counts, read, skipped)
+        self._shared[cell] = _shared(counts[0], counts[1], cell)
         pair = self._pairs.get((cell, writer, reader))
         if pair is None:
             if len(self._pairs) >= MAX_PAIRS:
@@ -67,14 +70,13 @@ class Reads:
 
     def probability(self, cell: int, writer: int, reader: int) -> float:
         """That the next call of `reader` reads a node of this case written by `writer`."""
-        hits, n = self._cells[cell]
-        shared = (hits + LITERAL_PRIOR * _LITERAL[cell]) / (n + LITERAL_PRIOR)
+        shared = self._shared[cell]
         pair = self._pairs.get((cell, writer, reader))
         return shared if pair is None else (pair[0] + PAIR_PRIOR * shared) / (pair[1] + PAIR_PRIOR)
 
     def of(self, workflow: Workflow, access: Access, agents: Iterable[int], newest: int) -> list[float]:
         """The same for nodes with this history and each of `agents`, as `cell_of` and `probability` say it; scores are made of these."""
-        cells, pairs, called_of, read_of = self._cells, self._pairs, workflow.last_call_of, access.agents
+        cells, pairs, called_of, read_of = self._shared, self._pairs, workflow.last_call_of, access.agents
         creator, first = access.creator, access.first
         last = _FRESH if newest <= first else _LAST_READ if access.last == newest else _LAST_SKIPPED
         base = access.kind * 24 + last * 2
@@ -83,11 +85,14 @@ class Reads:
             mine, called = read_of.get(agent, -1), called_of.get(agent, -1)
             since = NEVER if called < first else SKIPPED if mine != called else WROTE if mine == first else READ
             cell = base + since * 6 + (agent == creator)
-            hits, n = cells[cell]
-            shared = (hits + LITERAL_PRIOR * _LITERAL[cell]) / (n + LITERAL_PRIOR)
+            shared = cells[cell]
             pair = pairs.get((cell, creator, agent))
             found.append(shared if pair is None else (pair[0] + PAIR_PRIOR * shared) / (pair[1] + PAIR_PRIOR))
         return found
+
+
+def _shared(hits: int, n: int, cell: int) -> float:
+    return (hits + LITERAL_PRIOR * _LITERAL[cell]) / (n + LITERAL_PRIOR)
 
 
 def _count(counts: list[int], read: int, skipped: int) -> None:

@@ -5,12 +5,12 @@ All ranks feed it the same calls, closes and ticks in the same order and so reac
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from pbkv.eviction.base import Policy
 from pbkv.identity import CallIdentity
 from pbkv.knobs import KnobSet
+from pbkv.listener import Listener
 from pbkv.predictor.base import END, Moment, Prediction, Predictor
 from pbkv.reads import Reads, cell_of
 from pbkv.record import OUTPUT, PROMPT, SHARED, Access, NodeRecord
@@ -23,28 +23,6 @@ MAX_AGENTS = 4096
 #: Newest calls of a workflow's path that are kept.
 MAX_PATH = 256
 UNNAMED, OTHER = "(unnamed)", "(other)"
-
-
-class Listener(Protocol):
-    """Told of everything that concerns queues and events."""
-
-    def rescored(self, records: Iterable[NodeRecord], fell: bool) -> None:
-        """Score or value of these changed; `fell`: the score became smaller."""
-        ...
-
-    def rekeyed(self, record: NodeRecord) -> None:
-        """The record's place in the order may have become earlier for another reason: retired, or a policy's own."""
-        ...
-
-    def predicted(self, workflow: Workflow, version: int, took_ns: int) -> None:
-        """The workflow has a new prediction, made by the predictor of that version."""
-        ...
-
-    def started(self, workflow: Workflow) -> None: ...
-
-    def retired(self, workflow: Workflow, reason: str, records: list[NodeRecord]) -> None:
-        """`records` are those that became retired with it."""
-        ...
 
 
 class CacheState:
@@ -167,9 +145,9 @@ class CacheState:
             if self.scoring and self.policy.structural:
                 self._learn(workflow, agent, path, step)
             workflow.last_call_of[agent] = step
-        self._move(workflow, agent, path, step, output)
+        made = self._move(workflow, agent, path, step, output)
         if first and self.scoring and self.policy.structural:
-            self._rescore(workflow)
+            self._rescore(workflow, set(made))
 
     def _learn(self, workflow: Workflow, agent: int, path: Sequence[NodeRecord], step: int) -> None:
         """What the call read of what the workflow had, and what it went around. Tens of calls teach a layout, so a policy that does not ask
@@ -184,40 +162,80 @@ class CacheState:
             hits = read.get(access, 0)
             self.reads.learn(cell_of(workflow, access, agent, step - 1), access.creator, agent, hits, len(access.records) - hits)
 
-    def _move(self, workflow: Workflow, agent: int, path: Sequence[NodeRecord], step: int, output: bool) -> None:
-        """Give each node the history that this access makes."""
-        after: dict[Access | int, Access] = {}
-        follows = self.policy.follows
+    def _move(self, workflow: Workflow, agent: int, path: Sequence[NodeRecord], step: int, output: bool) -> list[Access]:
+        """Give each node the history that this access makes; returns these histories, whose scores are made."""
+        groups: dict[Access | int, list[NodeRecord]] = {}
+        number = workflow.name_id
         for record in path:
-            record.last_workflow = workflow.name_id
-            access = record.live.get(workflow)
-            if access is not None and access.agents.get(agent) == step:
+            record.last_workflow = number
+            before = record.live.get(workflow)
+            if before is None:
+                key = SHARED if record.touched or record.anonymous else OUTPUT if output else PROMPT
+            elif before.agents.get(agent) == step:
                 continue
-            key = access if access is not None else SHARED if record.touched or record.anonymous else OUTPUT if output else PROMPT
-            joined = after.get(key)
-            if joined is None:
-                joined = after[key] = Access(agent, key, step) if isinstance(key, int) else key.read_by(agent, step)
-                workflow.accesses[joined] = None
-                if self.scoring:
-                    joined.score, joined.value = self.policy.score(workflow, joined)
-            self._join(workflow, record, access, joined)
-            if follows:
-                self.policy.touched(record, agent)
+            else:
+                key = before
+            group = groups.get(key)
+            if group is None:
+                groups[key] = [record]
+            else:
+                group.append(record)
+        made: list[Access] = []
+        for key, records in groups.items():
+            if isinstance(key, int):
+                made.append(self._begin_history(workflow, agent, key, step, records))
+            elif len(records) == len(key.records):
+                made.append(self._go_on(workflow, agent, key, step))
+            else:
+                made.append(self._part(workflow, agent, key, step, records))
+            if self.policy.follows:
+                for record in records:
+                    self.policy.touched(record, agent)
+        return made
 
-    def _join(self, workflow: Workflow, record: NodeRecord, before: Access | None, access: Access) -> None:
-        if before is None:
+    def _begin_history(self, workflow: Workflow, agent: int, kind: int, step: int, records: list[NodeRecord]) -> Access:
+        """These nodes had no history in the workflow."""
+        access = self._scored(workflow, Access(agent, kind, step))
+        for record in records:
             record.shared = record.shared or record.touched
             record.touched = True
-        else:
-            _leave(workflow, record, before)
-            record.score -= before.score
-            record.value -= before.value
-        record.live[workflow] = access
-        access.records[record] = None
-        record.score += access.score
-        record.value += access.value
+            record.live[workflow] = access
+            access.records[record] = None
+            record.score += access.score
+            record.value += access.value
         if self.scoring:
-            self.listener.rescored((record,), before is not None and before.score > access.score)
+            self.listener.rescored(records, False)
+        return access
+
+    def _go_on(self, workflow: Workflow, agent: int, access: Access, step: int) -> Access:
+        """All nodes with this history were accessed: it goes on, as the newest one."""
+        del workflow.accesses[access]
+        workflow.accesses[access] = None
+        access.agents[agent] = step
+        access.last = max(access.last, step)  # calls of one workflow may overlap
+        if self.scoring:
+            self._account(workflow, access)
+        return access
+
+    def _part(self, workflow: Workflow, agent: int, before: Access, step: int, records: list[NodeRecord]) -> Access:
+        """Some of the nodes with a history were accessed and part from the others."""
+        access = self._scored(workflow, before.read_by(agent, step))
+        change, gain = access.score - before.score, access.value - before.value
+        for record in records:
+            del before.records[record]
+            record.live[workflow] = access
+            access.records[record] = None
+            record.score += change
+            record.value += gain
+        if self.scoring:
+            self.listener.rescored(records, change < 0)
+        return access
+
+    def _scored(self, workflow: Workflow, access: Access) -> Access:
+        workflow.accesses[access] = None
+        if self.scoring:
+            access.score, access.value = self.policy.score(workflow, access)
+        return access
 
     def touch_anonymous(self, path: Iterable[NodeRecord]) -> None:
         """A call without identity used these nodes: they have no end, so they never count as retired."""
@@ -286,9 +304,11 @@ class CacheState:
 
     # ---- scores ------------------------------------------------------------------------------------------------------------
 
-    def _rescore(self, workflow: Workflow) -> None:
+    def _rescore(self, workflow: Workflow, but: Collection[Access] = ()) -> None:
+        """Scores anew, but for histories that have just got theirs."""
         for access in workflow.accesses:
-            self._account(workflow, access)
+            if access not in but:
+                self._account(workflow, access)
 
     def _account(self, workflow: Workflow, access: Access) -> None:
         score, value = self.policy.score(workflow, access)

@@ -81,7 +81,7 @@ def test_same_life_as_the_plugin(page: int, host: float | None, policy: str, kno
     size = 8 * length
     real = Caller(Bench(plugin=knobs, page=page, host=host, size=size, write_policy=policy))
     host_tokens = 0 if host is None else int(real.bench.cache.cache_controller.mem_pool_host.size)
-    manager = make_manager(knobs, writes_back=policy == "write_back" and host is not None)
+    manager = make_manager(knobs)
     ours = TreePlayer(make_tree(size, host_tokens, page, policy, manager))
     for move in working_life(7, length, host=host is not None):
         real.play(move)
