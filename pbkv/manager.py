@@ -62,6 +62,7 @@ class _Chosen:
     """A device victim whose fate is not known yet, and what its choice is to be told with."""
 
     record: NodeRecord
+    retired: bool  # a record whose node has left the tree no longer knows who touched it
     decision: str = ""
     leaves: int = 0
     took_ns: int = 0
@@ -175,7 +176,7 @@ class CacheManager:
         record = self.device.peek()
         if record is None or (self.only is not None and not self.only(record)):
             return None
-        chosen = self._chosen = _Chosen(record)
+        chosen = self._chosen = _Chosen(record, record.retired)
         if self.telemetry:
             chosen.decision = catalog.decision_of(self.policy, record, self.device.peek_second())
             chosen.leaves, chosen.took_ns = len(self.device), self.timer() - started
@@ -193,7 +194,7 @@ class CacheManager:
             return
         self.counts["evicted_nodes"] += 1
         self.counts["evicted_tokens"] += record.tokens
-        if record.retired:
+        if chosen.retired:
             self.counts["evicted_retired_tokens"] += record.tokens
         record.evicted_step = self.step
         if self.telemetry:
@@ -237,7 +238,7 @@ class CacheManager:
     def _host_key(self) -> Callable[[NodeRecord], Key]:
         return self._lae.key if self._host_by_recency() else self.policy.key
 
-    # ---- what the state tells (pbkv.state.Listener) -------------------------------------------------------------------------
+    # ---- what the state tells (pbkv.listener.Listener) ----------------------------------------------------------------------
 
     def rescored(self, records: Iterable[NodeRecord], fell: bool) -> None:
         if fell and self.policy.by_score:
