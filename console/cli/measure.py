@@ -21,6 +21,7 @@ MEASURED = {
     "scores": ("bench_scores", "A victim with all that keeps the order, by policy."),
     "predict": ("bench_predict", "Time and accuracy of predictions."),
     "engine": ("bench_engine", "Calls per second of the embedded engine."),
+    "replay": ("bench_replay", "Blocks per second of a replay, beside other simulators; growth and memory."),
     "store": ("bench_store", "A large store: size, opening, the screens' queries."),
     "ui": ("bench_screen", "From an event to the screen."),
 }
