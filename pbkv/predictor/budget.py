@@ -13,7 +13,7 @@ from pbkv.predictor.mixed import Mixed
 
 log = logging.getLogger("pbkv")
 #: Moments asked for at once: the clock is read between two such parts, so one part is what a step may take too long.
-PART = 32
+PART = 8
 #: Longest that a step which took too long is made up for, in budgets: one hiccup must not silence the predictor for minutes.
 MAX_DEBT = 50
 #: Least time between two messages about a predictor that fails, seconds.

@@ -96,14 +96,25 @@ def mix(one: Prediction, other: Prediction, weights: Sequence[float]) -> Predict
     visits: list[dict[int, float]] = []
     ends: list[float] = []
     alive = 1.0
-    for k, weight in enumerate(weights, 1):
-        parts = [(p, share * alive / s) for p, share in ((one, weight), (other, 1 - weight)) if (s := p.survival(k)) > 0 and share > 0]
+    for k, (weight, one_alive, other_alive) in enumerate(zip(weights, _survivals(one), _survivals(other), strict=True)):
+        shares = (one, weight, one_alive), (other, 1 - weight, other_alive)
+        parts = [(p.visits[k], p.ends[k], share * alive / s) for p, share, s in shares if s > 0 and share > 0]
         step: dict[int, float] = {}
-        end = sum(scale * p.ends[k - 1] for p, scale in parts)
-        for prediction, scale in parts:
-            for agent, p in prediction.visits[k - 1].items():
+        end = 0.0
+        for visit, ending, scale in parts:
+            end += scale * ending
+            for agent, p in visit.items():
                 step[agent] = step.get(agent, 0.0) + scale * p
         visits.append(step)
         ends.append(end)
         alive = max(0.0, alive - end)
     return Prediction(tuple(visits), tuple(ends))
+
+
+def _survivals(prediction: Prediction) -> list[float]:
+    """`Prediction.survival` of all steps."""
+    gone, survivals = 0.0, list[float]()
+    for end in prediction.ends:
+        survivals.append(max(0.0, 1.0 - gone))
+        gone += end
+    return survivals
