@@ -193,6 +193,41 @@ def test_retired_room_is_reclaimed_and_live_cache_stays() -> None:
     bench.close()
 
 
+def test_retired_room_that_a_call_still_reads_is_not_reclaimed() -> None:
+    bench = bench_with()
+    bench.call("w", "a", A)
+    demote(bench, A)
+    fill(bench, "live", 50_000, leave=160)
+    ended = fill(bench, "ended", 80_000, leave=0, final=True)
+    locks = [bench.cache.lock(bench.match(tokens).last_device_node) for tokens in ended]
+    step(bench)
+    assert bench.runtime.counts["prefetches_issued"] == 0
+    assert all(resident(bench, tokens) == 40 for tokens in ended)
+    for lock in locks:
+        bench.cache.unlock(lock)
+    step(bench)
+    assert bench.runtime.counts["prefetches_issued"] == 1
+    bench.check()
+    bench.close()
+
+
+def test_the_budget_is_bytes_of_one_step() -> None:
+    """Three loads of 80 tokens are wanted and two are paid for; the third comes with the next step's budget."""
+    bench = bench_with()
+    for name, tokens in (("x", A), ("y", B), ("z", C)):
+        bench.call(name, "a", tokens)
+    for tokens in (A, B, C):
+        demote(bench, tokens)
+    budget = (2 * len(A) + 79) * bench.runtime.bytes_per_token
+    bench.runtime.knobs.apply({"prefetch_budget": budget}, if_version=1, step=0, actor="test")
+    step(bench)
+    assert bench.runtime.counts["prefetches_issued"] == 2
+    assert ("decision", "skip_budget") in prefetch_rows(bench)
+    step(bench)
+    assert bench.runtime.counts["prefetches_issued"] == 3
+    bench.close()
+
+
 def test_room_for_running_calls_is_left() -> None:
     bench = bench_with()
     bench.call("w", "a", A)
