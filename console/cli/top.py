@@ -3,11 +3,13 @@
 import json
 import sys
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from collector.client import open as open_source
+from collector.token import state_dir
 from collector.views.overview import load_overview
 from console.cli.options import Json, Readonly, Source, TokenFile, actor
 from pbkv.control.client import ControlClient, read_token
@@ -41,12 +43,15 @@ def _run(source: str, server: str | None, readonly: bool, token: str | None) -> 
     from console.top.app import TopApp
     from console.top.feed import Feed
     from console.top.logfile import log_to_file
+    from pbkv.whatif.front import what_if
+    from pbkv.whatif.live import FromLog
 
     log_to_file()
     feed = Feed(
         lambda: open_source(source, token), lambda url: ControlClient(url, token=token, actor=actor(), timeout_s=3.0), control_url=server,
     )
-    TopApp(feed, readonly=readonly).run()
+    desk = what_if(source, FromLog(partial(open_source, source, token)), state_dir())
+    TopApp(feed, readonly=readonly, desk=desk).run()
 
 
 def _iso(value: object) -> str:

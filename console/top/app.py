@@ -1,6 +1,7 @@
 """`pbkv top`: the screen, its keys, and the flow of snapshots from the feed's threads to the panels."""
 
 import logging
+from collections.abc import Mapping
 from typing import Any, ClassVar, cast
 
 from textual import events, on
@@ -27,8 +28,17 @@ from console.top.panels.knobs import KnobsPanel
 from console.top.panels.prefetch import PrefetchPanel
 from console.top.panels.table import LiveTable
 from console.top.panels.workflows import WorkflowsPanel
+from console.top.stage import Stage
+from console.top.tune import Tune
+from console.top.whatif.form import DEFAULTS
+from console.top.whatif.screen import WhatIfScreen
+from pbkv.control.client import ControlClient
 from pbkv.control.tuning import Applied
 from pbkv.errors import UsageError
+from pbkv.knobs import Value
+from pbkv.whatif.front import WhatIf
+from pbkv.whatif.setting import Setting
+from pbkv.whatif.words import changes_of
 
 log = logging.getLogger("pbkv.top")
 
@@ -68,18 +78,21 @@ class TopApp(Guarded, App[None]):
         Binding("q", "quit", "quit", tooltip="leave"),
         Binding("space", "pause", "pause", tooltip="stop or go on reading"),
         Binding("e", "edit", "edit knob", tooltip="change the knob under the cursor"),
+        Binding("t", "tune", "tune", tooltip="move knobs and see beside the present what they would have come to"),
+        Binding("i", "whatif", "what-if", tooltip="run a grid of settings over the last minutes: curves, maps, the best one"),
         Binding("slash", "filter", "filter", tooltip="show what matches a regular expression; ! inverts"),
         Binding("s", "sort", "sort", tooltip="next order of the workflows; or click a header"),
         Binding("w", "window", "window", tooltip="length of the time window: 30 s to 1 h"),
-        Binding("plus,equals_sign", "faster", "faster", key_display="+", tooltip="read more often"),
-        Binding("minus", "slower", "slower", key_display="-", tooltip="read less often"),
+        Binding("plus,equals_sign", "faster", "faster", key_display="+", tooltip="read more often", show=False),
+        Binding("minus", "slower", "slower", key_display="-", tooltip="read less often", show=False),
         Binding("escape", "leave", "leave", show=False),
         *(Binding(str(n), f"panel({n})", f"panel {n}", show=False) for n in range(1, len(PANELS) + 1)),
     ]
 
-    def __init__(self, feed: Feed, *, readonly: bool = False) -> None:
+    def __init__(self, feed: Feed, *, readonly: bool = False, desk: WhatIf | None = None) -> None:
         super().__init__()
-        self.feed = feed
+        self.feed, self.desk = feed, desk
+        self.form = dict(DEFAULTS)
         self.readonly = readonly
         self.faults = 0
         self.snapshot = Snapshot(None)
@@ -107,6 +120,8 @@ class TopApp(Guarded, App[None]):
 
     def on_unmount(self) -> None:
         self.feed.stop()
+        if self.desk is not None:
+            self.desk.close()
 
     def _post(self, message: Message) -> None:
         # A feed thread may finish a read while the app is closing.
@@ -154,13 +169,13 @@ class TopApp(Guarded, App[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         # None shows the key dimmed: it exists but does nothing now.
-        if action == "edit" and self.readonly:
+        if action == "edit" and self.readonly or action in ("tune", "whatif") and self.desk is None:
             return None
         return True
 
     def action_help(self) -> None:
-        shown = [(b.key_display or self.get_key_display(b), b.tooltip or b.description, self.check_action(b.action, ()) is True)
-                 for b in (b for b in _bindings() if b.show)]
+        shown = [(b.key_display or self.get_key_display(b), b.tooltip, self.check_action(b.action, ()) is True)
+                 for b in _bindings() if b.tooltip]
         extra = [
             ("1…7", "go to a panel", True), ("↑ ↓ enter", "choose a knob, change it", not self.readonly), ("esc", "clear the filter", True),
         ]
@@ -250,6 +265,31 @@ class TopApp(Guarded, App[None]):
         what = ", ".join(f"{name} {old} → {new}" for name, old, new in applied.changes)
         self.notify(f"{what}: version {applied.version}, in effect at step {applied.step}", markup=False)
         self.feed.wake()
+
+    def control_client(self) -> ControlClient | None:
+        """For one change; None while no server has named its URL, or its knobs could not be read."""
+        return self.feed.client() if self.control.states is not None else None
+
+    def action_tune(self, changes: Mapping[str, Value] | None = None) -> None:
+        """Open the Tune screen with these changes staged, the cursor on the knob it is on here."""
+        if self.desk is not None:
+            states = self.control.states
+            stage = Stage.on(states, changes) if states is not None else Stage.unknown(changes)
+            self.push_screen(Tune(self.desk, stage, self._main.query_one(KnobsPanel).selected), self._edited)
+
+    def action_whatif(self) -> None:
+        if self.desk is not None:
+            self.push_screen(WhatIfScreen(self.desk, self.form), self._chosen)
+
+    def _chosen(self, setting: Setting | None) -> None:
+        """A setting of a grid is to be staged."""
+        if setting is None:
+            return
+        base = Stage.on(self.control.states).base if self.control.states is not None else Stage.unknown().base
+        staged, cannot = changes_of(setting, base)
+        if cannot:
+            self.notify(f"not a knob of a running server: {', '.join(cannot)}", severity="warning", markup=False)
+        self.action_tune(staged)
 
     def fault(self, error: Exception) -> None:
         """Log an error of the app's own and show the first few; the screen stays."""

@@ -1,5 +1,6 @@
 """The dialog that changes one knob: bounds and meaning shown, checked here first, applied by the server at a scheduler step."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,7 +23,7 @@ from pbkv.knobs import KNOBS, Value
 
 
 @dataclass(frozen=True)
-class _Answer:
+class Attempt:
     """What came of an attempt."""
 
     applied: Applied | None = None
@@ -97,9 +98,9 @@ class EditKnob(Guarded, ModalScreen[Applied | None]):
 
     @work(thread=True, exit_on_error=False)
     def _apply(self, value: Value, reason: str, version: int) -> None:
-        app_of(self).call_from_thread(self._done, attempt(self._client, self.knob, value, reason, version))
+        app_of(self).call_from_thread(self._done, attempt(self._client, {self.knob: value}, reason, version))
 
-    def _done(self, answer: _Answer) -> None:
+    def _done(self, answer: Attempt) -> None:
         self._busy = False
         if answer.applied is not None:
             self.dismiss(answer.applied)
@@ -129,14 +130,14 @@ class EditKnob(Guarded, ModalScreen[Applied | None]):
         self.dismiss(None)
 
 
-def attempt(client: ControlClient, name: str, value: Value, reason: str, version: int) -> _Answer:
-    """Apply one change on top of `version`; when somebody else was faster, the knobs are read again for the next try."""
+def attempt(client: ControlClient, changes: Mapping[str, Value], reason: str, version: int, key: str = "Enter") -> Attempt:
+    """Apply changes on top of `version`; when somebody else was faster, the knobs are read again for the next try, which `key` makes."""
     try:
-        return _Answer(applied=apply_change(client, {name: value}, if_version=version, reason=reason))
+        return Attempt(applied=apply_change(client, dict(changes), if_version=version, reason=reason))
     except StaleVersion as error:
-        return _Answer(error=f"{error}. Enter applies on top of it.", states=_again(client))
+        return Attempt(error=f"{error}. {key} applies on top of it.", states=_again(client))
     except PbkvError as error:
-        return _Answer(error=str(error))
+        return Attempt(error=str(error))
 
 
 def _again(client: ControlClient) -> KnobStates | None:

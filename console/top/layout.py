@@ -47,5 +47,26 @@ ModalScreen { align: center middle; background: $background 70%; }
 #edit { width: 74; max-width: 100%; height: auto; border: round $accent; background: $panel; padding: 0 1; }
 #edit Input { margin: 1 0 0 0; background: $background; width: 100%; }
 #edit-error { height: auto; min-height: 2; }
+Tune { align: left top; background: $background; layout: vertical; }
+#tune-basis { height: 1; background: $panel; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
+#tune-knobs { height: auto; padding: 0 1; margin: 0 0 1 0; }
+#tune-value { display: none; height: 1; border: none; padding: 0 1; margin: 0 1; background: $panel; }
+#tune-value.open { display: block; }
+#tune-staged { height: auto; max-height: 2; padding: 0 1; }
+#tune-figures { height: 1fr; padding: 0 1; margin: 1 0 0 0; }
+#tune-state { height: auto; max-height: 3; padding: 0 1; }
+WhatIfScreen { align: left top; background: $background; layout: vertical; }
+#grid-basis { height: 1; background: $panel; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
+#grid-form { grid-size: 2; grid-rows: 1; height: auto; grid-gutter: 0 1; padding: 0 1; }
+.-charts #grid-form { grid-size: 3; }
+.field { height: 1; width: 1fr; }
+.field Label { width: 14; height: 1; }
+.field Input { width: 1fr; height: 1; border: none; padding: 0 1; background: $panel; }
+.field Input:focus { background: $accent 25%; }
+#grid-progress { height: auto; max-height: 3; min-height: 1; padding: 0 1; }
+#grid-pane { height: 1fr; padding: 0 1; border-top: solid $border; }
+#grid-pane:focus, #grid-pane:focus-within { border-top: solid $accent; }
+#grid-caption { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
+#grid-curve, #grid-map { height: 1fr; }
 #help { width: 76; max-width: 100%; height: auto; max-height: 100%; border: round $accent; background: $panel; padding: 0 1; }
 """

@@ -5,6 +5,8 @@ from textual.theme import Theme
 TEXT = "#e6e9ee"
 MUTED = "#8b95a5"
 FAINT = "#39434f"
+#: Behind the line under the cursor.
+CURSOR = "#1b3444"
 
 ACTIVE = "#56b4e9"
 RETIRED = "#e69f00"

@@ -52,7 +52,8 @@ class Held:
         r, engine = self.loaded.recording, self.loaded.recording.engine
         loaded = self.loaded
         return About(
-            r.name, r.calls, loaded.span_s, loaded.ended, loaded.left_out, dict(r.knobs), engine.device_tokens, engine.host_tokens
+            r.name, loaded.calls or r.calls, loaded.span_s, loaded.ended, loaded.left_out, dict(r.knobs), engine.device_tokens,
+            engine.host_tokens,
         )
 
     @property
@@ -175,5 +176,7 @@ class Shelf:
         """Whether a forecast would take too long; from then on so many calls are taken as fit."""
         if math.isnan(held.pace):
             return False
-        self._most = min(max(int(FORECAST_S / max(held.pace, 1e-9)), LEAST_CALLS), MOST_CALLS)
-        return held.loaded.recording.calls > 1.2 * self._most
+        # So many calls are replayed for one that is in the figures.
+        replayed = held.loaded.recording.calls / held.about.calls
+        self._most = min(max(int(FORECAST_S / max(held.pace * replayed, 1e-9)), LEAST_CALLS), MOST_CALLS)
+        return held.about.calls > 1.2 * self._most

@@ -18,7 +18,8 @@ SPAN_S = 600.0
 class Loaded:
     """A recording as it was read, of the last `span_s` seconds up to `ended` (ISO in UTC; "" where the source has no dates).
 
-    `left_out`: calls of the asked span before them that were too many. `live`: a later read finds more.
+    `left_out`: calls of the asked span before them that were too many. `live`: a later read finds more. `calls`: those that are in the
+    figures, 0 = all; the others warm the cache up.
     """
 
     recording: Recording
@@ -26,6 +27,7 @@ class Loaded:
     ended: str = ""
     left_out: int = 0
     live: bool = False
+    calls: int = 0
 
 
 #: Reads the last so many seconds, at most so many calls. Goes to the process by pickle.

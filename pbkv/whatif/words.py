@@ -37,6 +37,16 @@ def interval(figure: str, estimate: Estimate) -> str:
     return f"{head if mark and high.endswith(mark + tail) else low} to {high}"
 
 
+def give_or_take(figure: str, estimate: Estimate) -> str:
+    """Half of the interval, the larger one, in two digits: 0.4 of 52.1 % ±0.4. "" where there is no error."""
+    error = max(estimate.high - estimate.value, estimate.value - estimate.low)
+    if not error > 0:
+        return ""
+    text = shown(float(f"{error:.2g}"), FIGURES[figure].unit)
+    value, _, unit = shown(estimate.value, FIGURES[figure].unit).rpartition(" ")
+    return text.removesuffix(f" {unit}") if value else text
+
+
 def basis(about: About) -> str:
     """What a forecast rests on: 10 min to 14:03:22 UTC, 3,120 calls (950 before them left out)."""
     span = f"{about.span_s / 60:.3g} min" if about.span_s >= 60 else f"{about.span_s:.0f} s"

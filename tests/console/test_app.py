@@ -21,6 +21,7 @@ from console.top.panels.table import LiveTable
 from console.top.panels.workflows import WorkflowsPanel
 from pbkv.control.client import ControlClient
 from pbkv.errors import Unreachable
+from pbkv.whatif.front import WhatIf
 from tests.support.control import ControlServer
 from tests.support.loops import run_in_loop
 from tests.support.ports import free_port
@@ -46,10 +47,11 @@ def server() -> Iterator[ControlServer]:
 
 def make(
     source: str, url: str | None = None, *, open_reader: Callable[[], Reader] | None = None, readonly: bool = False, actor: str = "ana",
+    desk: WhatIf | None = None,
 ) -> TopApp:
     open_reader = open_reader or (lambda: open_source(source))
     feed = Feed(open_reader, lambda u: ControlClient(u, actor=actor, timeout_s=3), control_url=url, interval_s=0.25)
-    return TopApp(feed, readonly=readonly)
+    return TopApp(feed, readonly=readonly, desk=desk)
 
 
 @asynccontextmanager

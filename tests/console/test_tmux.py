@@ -35,7 +35,7 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize(("width", "height"), SIZES)
 def test_the_whole_screen(db: str, width: int, height: int) -> None:
     with ControlServer() as server, Tmux([*PBKV, "top", db, "--server", server.url], width, height) as terminal:
-        screen = terminal.until(lambda s: "v1 @0" in s and "✓" in s and "wf-" in s and "slower" in s)
+        screen = terminal.until(lambda s: "v1 @0" in s and "✓" in s and "wf-" in s and "what-if" in s)
         for title in TITLES:
             assert title in screen
         for word in NUMBERS:

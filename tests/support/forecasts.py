@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pbkv.engine.settings import EngineSettings
 from pbkv.errors import UsageError
+from pbkv.whatif.forecast import Refused
 from pbkv.whatif.from_workload import recording_of
 from pbkv.whatif.question import Loaded
 from pbkv.workloads.hover_like import HoverLike
@@ -55,3 +56,8 @@ def die_loudly(span_s: float, most: int) -> Loaded:
     """The process ends and says why."""
     os.write(2, b"first\nout of memory\n")
     os._exit(9)
+
+
+def refused(span_s: float, most: int) -> Loaded:
+    """A log that is there and cannot be trusted."""
+    raise Refused("12 messages of the window were lost; ask about a window without losses")

@@ -11,7 +11,7 @@ from pbkv.whatif.lines import lines, maps, numeric_axes, values
 from pbkv.whatif.outcome import FIGURES
 from pbkv.whatif.question import About, Found
 from pbkv.whatif.setting import KNOB_FIELDS, Setting
-from pbkv.whatif.words import NAMES, basis, changes_of, interval, setting_of, verdict
+from pbkv.whatif.words import NAMES, basis, changes_of, give_or_take, interval, setting_of, verdict
 
 
 def test_every_figure_has_a_name() -> None:
@@ -52,6 +52,14 @@ def test_a_verdict_is_sure_only_outside_the_interval(figure: str, value: float, 
 ])
 def test_intervals(figure: str, low: float, high: float, text: str) -> None:
     assert interval(figure, Estimate((low + high) / 2, low, high, 0)) == text
+
+
+@pytest.mark.parametrize(("figure", "value", "error", "text"), [
+    ("hit", 0.521, 0.004, "0.4"), ("hit", 0.521, 0.0, ""), ("ttft_p95", 1.21, 0.0242, "24 ms"), ("ttft_p95", 0.983, 0.00983, "9.8"),
+    ("moved_bytes", 322 << 30, 6.43 * (1 << 30), "6.4"), ("evicted_live", 1.9e6, 38_400, "38.0k"), ("prefetches", 9, 2, "2"),
+])
+def test_give_or_take(figure: str, value: float, error: float, text: str) -> None:
+    assert give_or_take(figure, Estimate(value, value - error / 2, value + error, 0)) == text
 
 
 def test_what_a_forecast_rests_on() -> None:

@@ -1,0 +1,1 @@
+"""What-if: grids over the last minutes."""
