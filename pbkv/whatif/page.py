@@ -16,7 +16,7 @@ h1{font-size:1.45em;margin-bottom:.2em}h2{font-size:1.1em;margin:2em 0 .6em;bord
 p{margin:.4em 0}.dim,.lead{color:var(--dim)}.best{background:var(--tint);border-left:3px solid var(--mark);padding:.5em .9em;margin:1em 0}
 table{border-collapse:collapse;font-size:.85em;font-variant-numeric:tabular-nums}.wide{overflow-x:auto}
 td,th{border-bottom:1px solid var(--line);padding:3px 10px;text-align:right;white-space:nowrap}th{color:var(--dim);font-weight:600}
-td.w,th.w{text-align:left}td.p{white-space:normal;text-align:left}tr.best td{background:var(--good)}tr.now td{background:var(--tint)}
+td.w,th.w{text-align:left}td.p{white-space:normal;text-align:left}tr.top td{background:var(--good)}tr.now td{background:var(--tint)}
 .u{color:var(--dim)}.plots{display:flex;flex-wrap:wrap;gap:14px}.plots svg{width:384px;max-width:100%}
 svg text{font:10.5px system-ui,sans-serif;fill:var(--dim)}svg .t{text-anchor:middle;font-weight:600;fill:var(--fg)}.x,.l{text-anchor:middle}
 .y{text-anchor:end}.g{stroke:var(--grid);fill:none}.c{fill:none;stroke-width:1.8}.b{opacity:.16}.h{fill:var(--mark)}
@@ -60,8 +60,8 @@ def _pictures(report: Report, bound: BoundCurve) -> list[str]:
 def _settings(report: Report) -> str:
     header, rows = table(report)
     words = len(axes_of([cell.setting for cell in report.found]))
-    body = [_row(row, words, "best" if row[-1].startswith("best") else "now" if row[-1].endswith("present") else "") for row in rows]
-    return f"<div class=wide><table>{_head(header, words)}{''.join(body)}</table></div>"
+    body = [_row([row[-1], *row[:-1]], words + 1) for row in rows]
+    return f"<div class=wide><table>{_head(['', *header[:-1]], words + 1)}{''.join(body)}</table></div>"
 
 
 def _failures(report: Report) -> list[str]:
@@ -71,7 +71,8 @@ def _failures(report: Report) -> list[str]:
 def _fidelity(report: Report) -> str:
     header, rows = fidelity_rows(report)
     body = "".join(f"<tr><td class=w>{escape(row[0])}</td>{_cells(row[1:-1])}<td class=p>{escape(row[-1])}</td></tr>" for row in rows)
-    return f"<div class=wide><table>{_head(header, 1)}{body}</table></div>"
+    head = f"<tr><th class=w>{header[0]}</th>{''.join(f'<th>{name}</th>' for name in header[1:-1])}<th class=w>{header[-1]}</th></tr>"
+    return f"<div class=wide><table>{head}{body}</table></div>"
 
 
 def _about(about: Mapping[str, str]) -> str:
@@ -83,7 +84,9 @@ def _head(header: Sequence[str], words: int) -> str:
     return "<tr>" + "".join(f"<th{' class=w' if n < words else ''}>{escape(name)}</th>" for n, name in enumerate(header)) + "</tr>"
 
 
-def _row(row: Sequence[str], words: int, kind: str) -> str:
+def _row(row: Sequence[str], words: int) -> str:
+    """Marks first, since the last column of a wide table is out of sight."""
+    kind = "top" if row[0].startswith("best") else "now" if row[0].endswith("present") else ""
     fields = "".join(f"<td class=w>{escape(text)}</td>" for text in row[:words])
     return f"<tr{f' class={kind}' if kind else ''}>{fields}{_cells(row[words:])}</tr>"
 

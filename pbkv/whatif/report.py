@@ -10,6 +10,7 @@ from pbkv.whatif.choice import WEIGHED, Choice, Limit, best, undominated
 from pbkv.whatif.forecast import Estimate
 from pbkv.whatif.grid import plain
 from pbkv.whatif.outcome import FIGURES
+from pbkv.whatif.recording import Recording
 from pbkv.whatif.run import Grid, GridCell
 from pbkv.whatif.setting import Setting
 from pbkv.whatif.units import change, shown
@@ -102,7 +103,7 @@ def heading(report: Report) -> list[str]:
     """What was replayed, and how far off that was."""
     recording, known = report.grid.recording, report.grid.fidelity
     window = f", {report.window}" if report.window else ""
-    lines = [f"replayed: {report.source}{window}: {recording.calls:,} calls of {len(recording.workflows):,} workflows"]
+    lines = [f"replayed: {report.source}{window}: {recording.calls:,} calls of {len(recording.workflows):,} workflows{_warm(recording)}"]
     if known is None:
         return lines
     off = [
@@ -113,6 +114,13 @@ def heading(report: Report) -> list[str]:
     else:
         lines.append("residual: none, since the source measured nothing; replays are compared with replays")
     return [*lines, *(f"missing: {loss}" for loss in recording.losses)]
+
+
+def _warm(recording: Recording) -> str:
+    """How many of the calls only warm the cache up."""
+    from_s = recording.measured_from_s
+    warm = sum(call.arrived < from_s for workflow in recording.workflows for call in workflow.calls) if math.isfinite(from_s) else 0
+    return f", the first {warm:,} to warm the cache up" if warm else ""
 
 
 # ---- what comes of it ---------------------------------------------------------------------------------------------------------
