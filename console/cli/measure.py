@@ -22,6 +22,7 @@ MEASURED = {
     "predict": ("bench_predict", "Time and accuracy of predictions."),
     "engine": ("bench_engine", "Calls per second of the embedded engine."),
     "replay": ("bench_replay", "Blocks per second of a replay, beside other simulators; growth and memory."),
+    "grid": ("bench_grid", "Grids of settings over an hour's log on two processes."),
     "store": ("bench_store", "A large store: size, opening, the screens' queries."),
     "ui": ("bench_screen", "From an event to the screen."),
 }
