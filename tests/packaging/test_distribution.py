@@ -137,7 +137,7 @@ def imported(package: str) -> set[str]:
 
 OURS = {"pbkv", "collector", "console", "dashboards", "pbkv_sglang_cpu"}
 #: Come with sglang itself.
-WITH_SGLANG = {"torch", "sglang"}
+WITH_SGLANG = {"torch", "sglang", "pyyaml", "prometheus-client"}
 
 
 def test_every_import_is_declared_and_every_dependency_imported() -> None:
