@@ -32,4 +32,7 @@ def _attend_to_latents() -> None:
     from sglang.srt.models.deepseek_common.attention_backend_handler import AttentionBackendRegistry
     from sglang.srt.models.deepseek_common.attention_forward_methods.forward_methods import AttnForwardMethod
 
-    AttentionBackendRegistry.register("torch_native", lambda attention, batch: AttnForwardMethod.MLA)
+    def absorbed(attention: Any, batch: Any) -> Any:
+        return AttnForwardMethod.MLA
+
+    AttentionBackendRegistry.register("torch_native", absorbed)
