@@ -20,6 +20,7 @@ MEASURED = {
     "stock": ("bench_stock", "Hit rates and costs beside stock SGLang, on recorded calls."),
     "scores": ("bench_scores", "A victim with all that keeps the order, by policy."),
     "predict": ("bench_predict", "Time and accuracy of predictions."),
+    "scheduler": ("bench_scheduler_predict", "What a trained predictor costs SGLang's scheduler."),
     "engine": ("bench_engine", "Calls per second of the embedded engine."),
     "replay": ("bench_replay", "Blocks per second of a replay, beside other simulators; growth and memory."),
     "grid": ("bench_grid", "Grids of settings over an hour's log on two processes."),
