@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -134,6 +135,19 @@ def test_half_made_or_old_model_is_made_anew(tmp_path: Path) -> None:
     (folder / "config.json").write_text("{}")
     make_model(folder)
     assert json.loads((folder / "config.json").read_text())["model_type"] == "qwen3"
+
+
+@pytest.mark.parametrize(("kind", "architecture"), [("moe", "Qwen3MoeForCausalLM"), ("mla", "DeepseekV2ForCausalLM")])
+def test_other_kinds_replace_what_lies_in_their_folder(tmp_path: Path, tiny_model: Path, kind: str, architecture: str) -> None:
+    from pbkv_sglang_cpu.model import make_model
+
+    folder = tmp_path / "m"
+    shutil.copytree(tiny_model, folder)
+    config = json.loads((make_model(folder, kind=kind) / "config.json").read_text())
+    assert config["architectures"] == [architecture]
+    assert (folder / "tokenizer.json").read_bytes() == (tiny_model / "tokenizer.json").read_bytes()
+    with pytest.raises(KeyError):
+        make_model(tmp_path / "n", kind="other")
 
 
 def test_one_byte_is_one_token_and_output_depends_on_the_whole_prompt(tiny_model: Path) -> None:
