@@ -27,7 +27,7 @@ SOURCE: tuple[Column, ...] = (
     Column("src", "USMALLINT", "number of the stream in this store"),
     Column("server", "VARCHAR", "name of the server"),
     Column("epoch", "UBIGINT", "start of the server, ns of its wall clock; every restart is another epoch"),
-    Column("rank", "USMALLINT", "tensor-parallel rank"),
+    Column("rank", "USMALLINT", "data-parallel replica, 0 with one"),
     Column("first_t", "TIMESTAMP", "wall clock of the first message seen, UTC"),
 )
 
