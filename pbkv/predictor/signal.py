@@ -49,7 +49,8 @@ def quantised(row: Floats) -> Signal | None:
     largest = float(np.abs(row).max(initial=0))
     if not 0 < largest < np.inf:
         return None
-    return np.rint(row * np.float32(_LARGEST / largest)).astype(np.int8)
+    # In float64, which holds the scale of the smallest float32.
+    return np.rint(row.astype(np.float64) * (_LARGEST / largest)).astype(np.int8)
 
 
 def of_ids(ids: Sequence[int]) -> Signal | None:
