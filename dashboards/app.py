@@ -1,12 +1,14 @@
 """The Dash application over one source."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from dash import Dash
 from fastapi import FastAPI
 
 from collector.reader import Reader
+from collector.token import state_dir
 from collector.views.overview import load_overview
 from dashboards import export, layout, live, palette, prefs
 from dashboards.feed import Feed
@@ -14,6 +16,10 @@ from dashboards.knobs import edit
 from dashboards.knobs.watch import Watch
 from dashboards.security import Guard, policy
 from dashboards.site import Site
+from dashboards.whatif import callbacks, tune
+from pbkv.whatif.front import what_if
+from pbkv.whatif.live import FromLog
+from pbkv.whatif.question import Load
 
 #: Heavier than the rest of the page by far; every panel draws on the server, so the browser needs no formulas or maps.
 _INDEX = """<!DOCTYPE html>
@@ -52,6 +58,9 @@ def create_app(
     prefs.register(app)
     live.register(app, site)
     edit.register(app, site)
+    callbacks.register(app, site)
+    if not site.readonly:
+        tune.register(app, site)
     backend = app.server
     assert isinstance(backend, FastAPI)
     export.register(backend, site)
@@ -68,8 +77,12 @@ def make_site(
     readonly: bool,
     local: bool,
     collector_token: str | None,
+    load: Load | None = None,
 ) -> Site:
-    """The shared state: one feed over the source, one watch over the knobs."""
+    """The shared state: one feed over the source, one watch over the knobs, one desk for forecasts.
+
+    `load` reads what is forecast from; None = the log of the source.
+    """
     opener = source if callable(source) else _opener(source, collector_token)
     feed = Feed(opener, load_overview)
 
@@ -82,10 +95,13 @@ def make_site(
         return None if overview is None or overview.server is None or overview.status == "recorded" else overview.server.control_url
 
     watch = Watch(address, lambda: not feed.idle, token=token)
-    return Site(source if isinstance(source, str) else "source", feed, watch, readonly, None if local else token)
+    name = source if isinstance(source, str) else "source"
+    desk = what_if(name, load or FromLog(opener), state_dir())
+    return Site(name, feed, watch, readonly, desk, None if local else token)
 
 
 def _opener(source: str, token: str | None) -> Callable[[], Reader]:
     from collector import client
 
-    return lambda: client.open(source, token)
+    # Not a lambda: the forecast process gets it by pickle.
+    return partial(client.open, source, token)

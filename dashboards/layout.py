@@ -9,6 +9,7 @@ from dash.development.base_component import Component
 from dashboards.knobs import card
 from dashboards.panels import board, changes, tiles, workflows
 from dashboards.site import Site
+from dashboards.whatif import view
 from dashboards.windows import DEFAULT, WINDOWS
 
 _GREYS = ["#e6e9ee", "#c3cad4", "#9aa4b2", "#6b7686", "#3a4452", "#2a323d", "#1d232c", "#171c23", "#0f1318", "#0b0e12"]
@@ -31,7 +32,13 @@ def page(site: Site) -> Component:
                 role="alert",
             ),
             _header(site),
-            html.Main([html.Div(id="banner"), _verdict(), tiles.component(), _body(site)]),
+            html.Main(
+                [
+                    html.Div(id="banner"),
+                    html.Div([_verdict(), tiles.component(), _body(site)], id="board-view", className="view"),
+                    html.Div(view.view(readonly=site.readonly), id="whatif-view", className="view out"),
+                ]
+            ),
         ],
         id="mantine",
         forceColorScheme="dark",
@@ -46,6 +53,13 @@ def _header(site: Site) -> html.Header:
     return html.Header(
         [
             html.H1("PBKV", className="brand"),
+            html.Nav(
+                [
+                    dcc.Link("Board", href="/", id="to-board", className="nav current"),
+                    dcc.Link("What-if", href="/whatif", id="to-whatif", className="nav"),
+                ],
+                **_aria("Pages"),
+            ),
             html.Span("connecting", id="badge", className="badge quiet", role="status"),
             html.Span("", id="server", className="server", title=site.source),
             html.Span("", id="as-of", className="as-of"),

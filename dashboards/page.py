@@ -31,6 +31,7 @@ class Prefs:
     hidden: bool
     scheme: str
     zone: str
+    page: str = ""
 
     @classmethod
     def read(cls, data: Any) -> "Prefs | None":
@@ -44,6 +45,7 @@ class Prefs:
             data.get("hidden") is True,
             str(data.get("scheme")),
             str(data.get("zone")),
+            str(data.get("page") or "")[:40],
         )
 
 
@@ -62,10 +64,17 @@ class Page:
         overview = self._shown(snapshot, prefs)
         yield from self._differing(self._frame(snapshot, overview, prefs))
         yield from self._differing(knob_props(self._site, snapshot))
+        yield from self._differing(self._run(prefs))
         if overview is None or prefs.hidden or self._is_drawn(overview, prefs):
             return
         self._drawn = (overview, prefs)
         yield from self._differing(board.props(Scene(overview, palette(prefs.scheme), zone(prefs.zone))))
+
+    def _run(self, prefs: Prefs) -> Props:
+        """How far the page's grid is. Asked at every look, so that the grid of a page that has left is given up."""
+        self._site.runs.seen(prefs.page)
+        running = self._site.runs.live(prefs.page)
+        return {} if running is None else {"wi-live": {"data": running}}
 
     def _shown(self, snapshot: Snapshot | None, prefs: Prefs) -> Overview | None:
         """The newest overview; on a paused page the one it was paused at, until another window is picked."""

@@ -21,8 +21,17 @@ def register(app: Any) -> None:
     app.clientside_callback(_js("scheme"), Output("mantine", "forceColorScheme"), Output("scheme", "children"), Input("scheme", "n_clicks"))
     app.clientside_callback(_js("pause"), Output("pause", "children"), Input("pause", "n_clicks"))
     app.clientside_callback(
+        _js("view"),
+        Output("board-view", "className"),
+        Output("whatif-view", "className"),
+        Output("to-board", "className"),
+        Output("to-whatif", "className"),
+        Input("url", "pathname"),
+    )
+    app.clientside_callback(
         _js("prefs"),
         Output("prefs", "data"),
+        Input("url", "pathname"),
         Input("window", "value"),
         Input("pause", "n_clicks"),
         Input("mantine", "forceColorScheme"),

@@ -1,9 +1,12 @@
 """What all pages of one web server share."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from dashboards.feed import Feed
 from dashboards.knobs.watch import Watch
+from dashboards.whatif.runs import Runs
+from pbkv.whatif.front import WhatIf
 
 
 @dataclass(frozen=True)
@@ -14,7 +17,13 @@ class Site:
     feed: Feed
     watch: Watch
     readonly: bool
+    desk: WhatIf
     page_token: str | None = None
+
+    @cached_property
+    def runs(self) -> Runs:
+        """The grids of all pages."""
+        return Runs(self.desk)
 
     def start(self) -> None:
         self.feed.start()
@@ -23,3 +32,4 @@ class Site:
     def stop(self) -> None:
         self.watch.stop()
         self.feed.stop()
+        self.desk.close()

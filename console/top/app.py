@@ -30,12 +30,12 @@ from console.top.panels.table import LiveTable
 from console.top.panels.workflows import WorkflowsPanel
 from console.top.stage import Stage
 from console.top.tune import Tune
-from console.top.whatif.form import DEFAULTS
 from console.top.whatif.screen import WhatIfScreen
 from pbkv.control.client import ControlClient
 from pbkv.control.tuning import Applied
 from pbkv.errors import UsageError
 from pbkv.knobs import Value
+from pbkv.whatif.asked import DEFAULTS
 from pbkv.whatif.front import WhatIf
 from pbkv.whatif.setting import Setting
 from pbkv.whatif.words import changes_of

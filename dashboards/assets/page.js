@@ -16,6 +16,13 @@
     try { localStorage.setItem(KEY, scheme); } catch (e) { /* private mode: the choice lasts as long as the page */ }
   }
 
+  /* Names this page to the server, so that what it asked for is given up when it has left. Not randomUUID: it needs https. */
+  var PAGE = Array.from(crypto.getRandomValues(new Uint8Array(12)), function (b) { return b.toString(16).padStart(2, "0"); }).join("");
+
+  function whatif() { return location.pathname === "/whatif"; }
+
+  function unseen() { return document.hidden || whatif(); }
+
   var current = null, prefs = null;
   window.dash_clientside = window.dash_clientside || {};
   window.dash_clientside.pbkv = {
@@ -40,9 +47,14 @@
       document.documentElement.classList.toggle("paused", paused);
       return paused ? "Resume" : "Pause";
     },
-    prefs: function (value, clicks, scheme) {
+    view: function (path) {
+      var other = path === "/whatif";
+      if (!other) { window.dispatchEvent(new Event("resize")); }
+      return [other ? "view out" : "view", other ? "view" : "view out", other ? "nav" : "nav current", other ? "nav current" : "nav"];
+    },
+    prefs: function (path, value, clicks, scheme) {
       var zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
-      prefs = { window: value, paused: (clicks || 0) % 2 === 1, hidden: document.hidden, scheme: scheme, zone: zone };
+      prefs = { window: value, paused: (clicks || 0) % 2 === 1, hidden: unseen(), scheme: scheme, zone: zone, page: PAGE };
       return prefs;
     }
   };
@@ -50,7 +62,7 @@
   /* Nobody looks at a hidden tab: the server stops drawing for it. */
   document.addEventListener("visibilitychange", function () {
     if (!prefs) { return; }
-    prefs = Object.assign({}, prefs, { hidden: document.hidden });
+    prefs = Object.assign({}, prefs, { hidden: unseen() });
     window.dash_clientside.set_props("prefs", { data: prefs });
   });
 

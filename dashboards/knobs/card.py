@@ -57,6 +57,7 @@ def _footer(ask_token: bool) -> html.Div:
             ),
             token if ask_token else dcc.Input(id="knob-token", type="hidden"),
             html.Div("Nothing staged", id="knob-staged", className="knob-staged"),
+            html.Div(id="knob-forecast", className="knob-forecast", role="status"),
             html.Div(
                 [
                     dmc.Button("Apply", id="knob-apply", size="xs", disabled=True),

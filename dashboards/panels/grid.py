@@ -46,8 +46,10 @@ def number_column(field: str, name: str, shown: str, **more: Any) -> dict[str, A
     )
 
 
-def frame(name: str, title: str, meaning: str, columns: Sequence[dict[str, Any]], height: int) -> dmc.Paper:
-    """The grid without rows."""
+def frame(
+    name: str, title: str, meaning: str, columns: Sequence[dict[str, Any]], height: int, *, csv: bool = True, selectable: bool = False
+) -> dmc.Paper:
+    """The grid without rows. `csv`: with a link to its table; `selectable`: one row may be selected."""
     grid = dag.AgGrid(
         id=f"{name}-grid",
         columnDefs=list(columns),
@@ -63,11 +65,12 @@ def frame(name: str, title: str, meaning: str, columns: Sequence[dict[str, Any]]
             "tooltipShowDelay": 300,
             "enableCellTextSelection": True,
             "suppressCellFocus": False,
+            **({"rowSelection": {"mode": "singleRow", "checkboxes": False, "enableClickSelection": True}} if selectable else {}),
         },
     )
     return dmc.Paper(
         [
-            header(name, title, meaning),
+            header(name, title, meaning, csv=csv),
             html.Div(grid, id=f"{name}-plot", style=_OUT_OF_SIGHT),
             html.Div("Waiting for data …", id=f"{name}-empty", className="empty", style={"minHeight": 90}),
         ],

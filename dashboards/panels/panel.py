@@ -56,8 +56,8 @@ def frame(panel: Panel) -> dmc.Paper:
     )
 
 
-def header(name: str, title: str, meaning: str, legend: Sequence[tuple[str, str]] | str = "") -> html.Div:
-    """Title and legend of a panel or grid. The meaning is a tooltip on the title."""
+def header(name: str, title: str, meaning: str, legend: Sequence[tuple[str, str]] | str = "", *, csv: bool = True) -> html.Div:
+    """Title and legend of a panel or grid, with a link to its CSV. The meaning is a tooltip on the title."""
     keys = (
         legend
         if isinstance(legend, str)
@@ -69,18 +69,22 @@ def header(name: str, title: str, meaning: str, legend: Sequence[tuple[str, str]
                 html.H2(title, className="panel-title"), label=meaning, multiline=True, w=300, position="bottom-start", openDelay=300
             ),
             html.Span("", id=f"{name}-summary", className="summary"),
-            html.A(
-                "CSV",
-                id=f"{name}-csv",
-                href=f"/csv/{name}.csv",
-                download=f"pbkv-{name}.csv",
-                className="csv",
-                title=f"Download {title} as CSV",
-            ),
+            *([_csv(name, title)] if csv else []),
         ],
         className="panel-head",
     )
     return html.Div([line, *([html.Div(keys, className="legend")] if legend else [])])
+
+
+def _csv(name: str, title: str) -> html.A:
+    return html.A(
+        "CSV",
+        id=f"{name}-csv",
+        href=f"/csv/{name}.csv",
+        download=f"pbkv-{name}.csv",
+        className="csv",
+        title=f"Download {title} as CSV",
+    )
 
 
 def props(panel: Panel, scene: Scene) -> Props:

@@ -65,6 +65,7 @@ def lines(cells: Sequence[Found], axis: str, figure: str) -> list[Line]:
         elif everywhere:
             groups.setdefault(group, {}).update((float(value), estimate) for value in everywhere)
             flat.add(group)
+    _spread(groups)
     return [
         Line(brief(group) if group.given else "forecast", tuple(sorted(points.items())), group in flat)
         for group, points in list(groups.items())[:MOST_LINES]
@@ -90,3 +91,13 @@ def maps(cells: Sequence[Found], row: str, column: str, figure: str) -> dict[str
         label: Map(tuple(rows), tuple(columns), tuple(tuple(found.get((r, c)) for c in columns) for r in rows))
         for label, found in list(groups.items())[:MOST_LINES]
     }
+
+
+def _spread(groups: dict[Setting, dict[float, Estimate]]) -> None:
+    """A field that nothing reads was left out of a setting: its point belongs to the curves of all values of that field."""
+    for group in list(groups):
+        wider = [other for other in groups if other is not group and group.given and group.given.items() < other.given.items()]
+        for other in wider:
+            groups[other] = {**groups[group], **groups[other]}
+        if wider:
+            del groups[group]

@@ -9,10 +9,11 @@ from textual.widgets import Input, Static
 from console.top.app import TopApp
 from console.top.tune import Tune
 from console.top.whatif.cells import CellTable
-from console.top.whatif.form import DEFAULTS, Form
+from console.top.whatif.form import Form
 from console.top.whatif.kept import KeptTable
 from console.top.whatif.pane import VIEWS, Pane
 from console.top.whatif.screen import WhatIfScreen
+from pbkv.whatif.asked import DEFAULTS
 from pbkv.whatif.front import what_if
 from pbkv.whatif.question import Load
 from pbkv.whatif.results import Results

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from collector.views.models import (
@@ -18,6 +19,8 @@ from collector.views.models import (
     StepAccuracy,
     Windows,
 )
+from pbkv.whatif.front import WhatIf, what_if
+from tests.support.forecasts import refuse
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 
@@ -64,6 +67,11 @@ def full(**changes: Any) -> Overview:
         loss=Loss(0, 0),
     )
     return replace(overview, **changes)
+
+
+def desk() -> WhatIf:
+    """Nothing to forecast from; nothing is started by it."""
+    return what_if("grpc://x", refuse, Path("/nowhere"))
 
 
 def empty(status: str = "empty") -> Overview:

@@ -13,7 +13,7 @@ from dashboards.knobs.form import Loaded
 from dashboards.knobs.watch import Control, Watch
 from dashboards.site import Site
 from pbkv.control.client import ControlClient
-from tests.dashboards.factory import full
+from tests.dashboards.factory import desk, full
 from tests.dashboards.waiting import wait_for
 from tests.support.control import ControlServer
 from tests.support.ports import free_port
@@ -30,7 +30,7 @@ def site_of(url: str | None, *, readonly: bool = False, token: str | None = None
         raise AssertionError("not read here")
 
     watch = Watch(lambda: url, lambda: True, token=token, interval_s=0.05, timeout_s=2)
-    return Site("test", Feed(never, lambda reader, window: full()), watch, readonly, page_token)
+    return Site("test", Feed(never, lambda reader, window: full()), watch, readonly, desk(), page_token)
 
 
 @pytest.fixture
@@ -77,14 +77,14 @@ def test_the_engine_has_the_last_word(site: Site):
 
 
 def test_a_readonly_page_sends_nothing(site: Site, server: ControlServer):
-    blocked = Site(site.source, site.feed, site.watch, True)
+    blocked = Site(site.source, site.feed, site.watch, True, desk())
     assert submit(blocked, edit(site, gamma=0.6), None).text == "This page is read-only."
     assert server.backend.set.version == 1
 
 
 @pytest.mark.parametrize("typed", [None, "", "wrong", "geheim ", 3])
 def test_off_loopback_an_edit_needs_the_token(site: Site, server: ControlServer, typed: object):
-    guarded = Site(site.source, site.feed, site.watch, False, "geheim")
+    guarded = Site(site.source, site.feed, site.watch, False, desk(), "geheim")
     assert "token" in submit(guarded, edit(site, gamma=0.6), typed).text
     assert server.backend.set.version == 1
     assert submit(guarded, edit(site, gamma=0.6), "geheim").applied

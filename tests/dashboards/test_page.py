@@ -14,7 +14,7 @@ from dashboards.knobs.watch import Control, Watch
 from dashboards.page import Page, Prefs, as_of, in_force, server_line
 from dashboards.site import Site
 from pbkv.knobs import KnobSet
-from tests.dashboards.factory import NOW, empty, full
+from tests.dashboards.factory import NOW, desk, empty, full
 
 PREFS = Prefs(60.0, False, False, "dark", "UTC")
 
@@ -40,7 +40,7 @@ def feed() -> Fixed:
 
 @pytest.fixture
 def site(feed: Fixed) -> Site:
-    return Site("grpc://x", feed, Watch(lambda: None, lambda: False, token=None), False)
+    return Site("grpc://x", feed, Watch(lambda: None, lambda: False, token=None), False, desk())
 
 
 Send = Callable[..., dict[str, dict[str, Any]]]

@@ -110,6 +110,14 @@ def test_a_curve_for_each_of_the_others_and_a_flat_one_for_what_has_no_such_axis
     assert lines(GRID, "gamma", "ttft_p95") == [] and lines([], "gamma", "hit") == []
 
 
+def test_a_point_whose_field_nothing_reads_belongs_to_all_curves_of_that_field() -> None:
+    # With k = 1 gamma is never used, so the grid has that cell once.
+    grid = [cell(0.1, policy="he", k=1), cell(0.05, policy="lru")]
+    grid += [cell(0.2 * g, policy="he", gamma=g, k=k) for g in (0.5, 1.0) for k in (2, 3)]
+    found = {line.label: [x for x, _ in line.points] for line in lines(grid, "k", "hit")}
+    assert found == {"lru": [1, 2, 3], "he gamma 0.5": [1, 2, 3], "he gamma 1": [1, 2, 3]}
+
+
 def test_a_map_for_each_of_the_others() -> None:
     found = maps(GRID, "k", "gamma", "hit")
     assert list(found) == ["he"]

@@ -13,14 +13,12 @@ from console.top.whatif import heat
 from console.top.whatif.cells import ORDERS, CellTable
 from console.top.whatif.curve import Curve, legend
 from console.top.whatif.kept import KeptTable
-from pbkv.errors import UsageError
-from pbkv.whatif.choice import WEIGHED, Choice, best, parse_figure, parse_limits
+from pbkv.whatif.choice import WEIGHED, Choice
 from pbkv.whatif.lines import lines, maps, numeric_axes
-from pbkv.whatif.outcome import FIGURES
 from pbkv.whatif.results import Result
 from pbkv.whatif.setting import Setting
-from pbkv.whatif.units import shown
-from pbkv.whatif.words import NAMES, brief
+from pbkv.whatif.winner import choice_of, winner
+from pbkv.whatif.words import NAMES
 
 VIEWS = ("table", "curve", "map", "kept")
 #: Figures that curve and map can show, by the key `f`.
@@ -60,13 +58,7 @@ class Pane(Vertical, can_focus=True):
     @property
     def choice(self) -> Choice | None:
         """The best setting under the constraint of the result."""
-        if self.result is None:
-            return None
-        try:
-            limits, figure = parse_limits(self.result.under), parse_figure(self.result.best or SHOWN[0])
-        except UsageError:  # of a file from another release
-            return None
-        return best([cell.estimates for cell in self.result.cells], limits, figure)
+        return choice_of(self.result) if self.result is not None else None
 
     @property
     def chosen(self) -> Setting | None:
@@ -82,14 +74,10 @@ class Pane(Vertical, can_focus=True):
         """The best setting in words."""
         if self.result is None:
             return Text()
-        asked = f"best {NAMES[self.result.best]}" if self.result.best in NAMES else "best"
-        asked += f" under {self.result.under}" if self.result.under else ""
-        if (choice := self.choice) is None:
-            return Text(f"{asked}: no setting keeps that", WARN)
-        cell = self.result.cells[choice.place]
-        facts = ", ".join(f"{NAMES[f]} {shown(cell.estimates[f].value, FIGURES[f].unit)}" for f in WEIGHED if f in cell.estimates)
-        unsure = "" if choice.sure or not self.result.under else "; the limit lies within its error"
-        return Text.assemble((f"{asked}: ", MUTED), (f"★ {brief(cell.setting)}", f"bold {WARN}"), (f" ({facts}{unsure})", TEXT))
+        best = winner(self.result)
+        if not best.name:
+            return Text(f"{best.asked}: {best.facts}", WARN)
+        return Text.assemble((f"{best.asked}: ", MUTED), (f"★ {best.name}", f"bold {WARN}"), (f" ({best.facts})", TEXT))
 
     # Views
 

@@ -14,10 +14,11 @@ from textual.widgets import Footer, Input, Static
 from console.top.guard import Guarded, app_of
 from console.top.palette import BAD, GOOD, MUTED, TEXT, WARN
 from console.top.panels.table import LiveTable
-from console.top.whatif.form import Asked, Form
+from console.top.whatif.form import Form
 from console.top.whatif.pane import VIEWS, Pane
 from console.top.whatif.progress import progress_line
 from pbkv.errors import UsageError
+from pbkv.whatif.asked import Asked
 from pbkv.whatif.front import WhatIf
 from pbkv.whatif.question import Answer
 from pbkv.whatif.results import Result, result_of

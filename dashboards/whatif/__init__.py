@@ -1,0 +1,1 @@
+"""What-if on the web page: forecasts beside staged knobs, and grids."""
