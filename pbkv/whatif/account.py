@@ -46,7 +46,7 @@ def account(recording: Recording, device_tokens: int, turns: Sequence[Turn] | No
         ("of these, behind no block that is missing", int(behind_hits(prompts, alone).sum())),
         ("a path from its end: leaves go first", at_size(lru_hits(prompts), size)),
         ("the last token of a prompt is computed", at_size(lru_hits(readable(prompts, calls, page)), size)),
-        ("outputs take room", at_size(lru_hits(readable(call_blocks(calls), calls, page)), size)),
+        ("outputs are kept: they take room, and may be read", at_size(lru_hits(readable(call_blocks(calls), calls, page)), size)),
         ("whole nodes go", int(tree["device_hit"].sum()) // page),
     ]
     return [Step(rule, hits, len(prompts.blocks)) for rule, hits in found]

@@ -75,11 +75,12 @@ def _dense(ids: npt.NDArray[np.signedinteger[Any]]) -> npt.NDArray[np.int32]:
 
 def one_path_each(numbers: npt.NDArray[np.int32], starts: Ints) -> bool:
     """Whether a number (from 0, small) always follows the same one: then it names a path, not only content."""
-    before = np.concatenate([np.full(1, -1, np.int32), numbers[:-1]])
+    before = np.empty_like(numbers)
+    before[1:] = numbers[:-1]
     before[starts[:-1][np.diff(starts) > 0]] = -1
     parent = np.empty(int(numbers.max()) + 1, np.int32)
     parent[numbers] = before
-    return bool(np.array_equal(parent[numbers], before))
+    return bool((parent[numbers] == before).all())
 
 
 def _by_path(ids: npt.NDArray[np.signedinteger[Any]], starts: Ints) -> npt.NDArray[np.int32]:

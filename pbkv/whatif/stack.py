@@ -52,23 +52,21 @@ def lru_hits(trace: BlockTrace, measured_from: int = 0) -> Ints:
 
 def runs_of(trace: BlockTrace) -> Runs:
     """The runs of a trace with their places."""
-    calls = np.repeat(np.arange(trace.calls, dtype=np.int32), np.diff(trace.starts))
-    before = _calls_before(trace, calls)
-    begins = np.flatnonzero((np.diff(calls, prepend=-1) != 0) | (np.diff(before, prepend=-2) != 0))
+    before = _one_by_one(trace) if len(trace.blocks) > _LONG * trace.calls else _by_sort(trace)
+    parts = np.ones(len(before), np.bool_)
+    np.not_equal(before[1:], before[:-1], out=parts[1:])
+    parts[trace.starts[:-1][np.diff(trace.starts) > 0]] = True
+    begins = np.flatnonzero(parts)
     length = np.diff(begins, append=len(before))
     known = before[begins] >= 0
     first, length = begins[known], length[known]
-    call, last = calls[first].astype(np.int64), before[first].astype(np.int64)
+    call, last = trace.starts.searchsorted(first, "right") - 1, before[first].astype(np.int64)
     between = trace.starts[call] - trace.starts[last + 1]
     return Runs(call, last, first, length, between - _nested(call, last, length, trace.calls))
 
 
-def _calls_before(trace: BlockTrace, calls: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """For each reference the last call before its own that had the block, -1 = none. Long paths one by one, short ones by a sort."""
-    return _one_by_one(trace) if len(trace.blocks) > _LONG * trace.calls else _by_sort(trace, calls)
-
-
 def _one_by_one(trace: BlockTrace) -> npt.NDArray[np.int32]:
+    """For each reference the last call before its own that had the block, -1 = none; for long paths."""
     before, last = np.empty(len(trace.blocks), np.int32), np.full(trace.distinct, -1, np.int32)
     starts = trace.starts.tolist()
     for call, (first, end) in enumerate(pairwise(starts)):
@@ -78,7 +76,9 @@ def _one_by_one(trace: BlockTrace) -> npt.NDArray[np.int32]:
     return before
 
 
-def _by_sort(trace: BlockTrace, calls: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+def _by_sort(trace: BlockTrace) -> npt.NDArray[np.int32]:
+    """The same; for short paths."""
+    calls = np.repeat(np.arange(trace.calls, dtype=np.int32), np.diff(trace.starts))
     order = by_block(trace.blocks)
     ranked = trace.blocks[order]
     again = np.flatnonzero(ranked[1:] == ranked[:-1])
