@@ -7,7 +7,7 @@ running ones leave no room is not kept; it is counted as `refused`.
 
 import time
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -201,9 +201,3 @@ def _work(alone: Alone, step: Step, prompt: "array[int]", tokens: Tokens) -> Cal
     output = tokens.of([call.output])
     return lambda: alone.end(step.number, prompt + output, len(output), final=call.final)
 
-
-def curve(steps: Sequence[Step], sizes: Iterable[int], warm: int, host: float | None = None) -> dict[int, dict[str, Found]]:
-    """Every configuration at every size of the device."""
-    return {
-        size: {name: play(options, steps, size, warm=warm, host=host) for name, options in CONFIGURATIONS.items()} for size in sizes
-    }

@@ -1,4 +1,4 @@
-"""The same recorded calls on SGLang servers: stock ones and one with the plugin, one at a time.
+"""The same recorded calls on SGLang servers: stock ones and ones with the plugin, one at a time.
 
 Prompts are the recorded ones, scaled, and what the server itself generated in the place of recorded outputs. Calls are sent in one fixed
 order with so many at most under way, so every server sees the same. Hits are those of SGLang's own `meta_info`.
@@ -25,7 +25,7 @@ STOCK: dict[str, dict[str, Any]] = {
     "SGLang lru, Python core": {"env": {"SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND": "python"}},
     "SGLang session radix cache": {"extra": ("--enable-session-radix-cache",)},
 }
-#: Policies of the one server with the plugin.
+#: Policies of the servers with the plugin.
 POLICIES = ("lru", "lae", "he", "first_use")
 
 
@@ -132,23 +132,20 @@ def request(step: Step, prompt: list[int], output: int, *, sessions: bool = Fals
 def compare(
     start: Start, steps: Sequence[Step], size: int, scale: Scale, stock: Sequence[str] = tuple(STOCK), policies: Sequence[str] = POLICIES,
 ) -> dict[str, Served]:
-    """Rates of each configuration with `size` device tokens; a server is started for each stock one and one for all policies."""
+    """Rates of each configuration with `size` device tokens, each on a server of its own."""
     found: dict[str, Served] = {}
     for name in stock:
         with start(size, **STOCK[name]) as server:
             found[name] = play(server, steps, scale, sessions="extra" in STOCK[name])
-    with start(size, config={"server": "bench"}) as server:
-        for policy in policies:
-            found[f"pbkv {policy}"] = play_with(server, policy, steps, scale)
+    for policy in policies:
+        # A server of its own: another policy's run would have taught the predictor these very calls.
+        with start(size, config={"server": "bench", "knobs": {"policy": policy}}) as server:
+            found[f"pbkv {policy}"] = play_watched(server, steps, scale)
     return found
 
 
-def play_with(server: Server, policy: str, steps: Sequence[Step], scale: Scale) -> Served:
-    """From an empty cache. What was learned of the agents stays, as it would in a server that goes on."""
-    version = server.call("GET", "/pbkv/knobs").json()["version"]
-    patch = {"if_version": version, "changes": {"policy": policy}, "actor": "bench"}
-    assert server.call("PATCH", "/pbkv/knobs", patch).status_code == 200
-    assert server.call("POST", "/flush_cache?timeout=30").status_code == 200
+def play_watched(server: Server, steps: Sequence[Step], scale: Scale) -> Served:
+    """`play` on a server with the plugin, with what the plugin says it took."""
     before = server.state()["step_us"]
     served = play(server, steps, scale)
     after = server.state()["step_us"]

@@ -9,13 +9,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks.stock_server import Scale, request
 from tests.gpu.models import VOCABULARY, with_weights
 from tests.gpu.servers import Servers
 from tests.support.recorded import Step, Tokens, live_tokens, order, recorded
 from tests.support.server import Server
 
-#: Workflows at a time, calls, calls of a workflow; segments are a DIVISOR-th as long as recorded. SHARE: of live tokens, on the device.
-CONCURRENCY, CALLS, MAX_CALLS, DIVISOR, SHARE = 6, 120, 10, 8, 0.5
+#: Workflows at a time, calls, calls of a workflow. SHARE: of live tokens, on the device.
+CONCURRENCY, CALLS, MAX_CALLS, SHARE = 6, 120, 10, 0.5
+SCALE = Scale(divisor=8, running=1, vocabulary=VOCABULARY)
 #: float32 and one backend that has it: answers must not depend on how a prompt was split between cache and prefill.
 FLAGS = ("--dtype", "float32", "--attention-backend", "triton", "--disable-cuda-graph")
 CONFIG = {"server": "gpu", "knobs": {"policy": "he", "prefetch": "aggressive"}}
@@ -34,29 +36,27 @@ def run(folder: Path, delay_cycles: int, flags: Sequence[str] = ()) -> dict[str,
     servers = Servers(with_weights(folder / "answers"), running=1, page=16, host=4.0, flags=(*FLAGS, *flags))
     _, workflows = recorded("hyperagent", "private", max_calls=MAX_CALLS)
     steps = list(itertools.takewhile(lambda step: step.number <= CALLS, order(workflows, CONCURRENCY, 1)))
-    size = int(CONCURRENCY * live_tokens(workflows) * SHARE) // DIVISOR
+    size = int(CONCURRENCY * live_tokens(workflows) * SHARE) // SCALE.divisor
     rows: dict[str, dict[str, Any]] = {}
     truth: list[list[int]] = []
     for name, options in RUNS.items():
         given = {key: value for key, value in options.items() if key != "delayed"}
         env = {"SGLANG_TEST_HICACHE_H2D_DELAY_CYCLES": str(delay_cycles)} if "delayed" in options else {}
         with servers.start(size, env=env, **given) as server:
-            answers, hits = ask(server, steps)
+            answers, hits = ask(server, steps, SCALE)
             counts = server.state()["counts"] if "config" in options else {}
         truth = truth or answers
         rows[name] = row(truth, answers, hits, counts)
     return {"verdict": verdict(rows), "holds": holds(rows), "delay, cycles per layer": delay_cycles, **rows}
 
 
-def ask(server: Server, steps: Sequence[Step]) -> tuple[list[list[int]], int]:
+def ask(server: Server, steps: Sequence[Step], scale: Scale) -> tuple[list[list[int]], int]:
     """(tokens of every answer, prompt tokens that were cached), one call at a time, with recorded outputs in the prompts."""
-    tokens, answers, hits = Tokens(VOCABULARY, DIVISOR), list[list[int]](), 0
+    tokens, answers, hits = Tokens(scale.vocabulary, scale.divisor), list[list[int]](), 0
     for step in steps:
         if step.kind == "begin":
-            identity = {"workflow": step.workflow, "agent": step.call.agent, "final": step.call.final}
-            length = len(tokens.of([step.call.output]))
-            sampling = {"custom_params": {"pbkv": identity}}
-            reply = server.generate(tokens.of(step.call.prompt).tolist(), length, sampling=sampling)
+            body = request(step, tokens.of(step.call.prompt).tolist(), len(tokens.of([step.call.output])))
+            reply = server.call("POST", "/generate", body).json()
             answers.append(reply["output_ids"])
             hits += reply["meta_info"]["cached_tokens"]
     return answers, hits

@@ -156,13 +156,32 @@ def test_a_folder_that_is_no_model_is_named(tmp_path: Path, text: str) -> None:
         ttft.vocabulary(tmp_path)
 
 
-def test_the_unguarded_server_takes_the_wait_away() -> None:
-    """In a process of its own: it must not be gone here."""
-    look = "print('ready_to_load_host_cache' in vars(C))"
-    script = f"from pbkv.sglang.cache import PbkvCache as C; {look}; import tests.gpu.unguarded; {look}"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True, timeout=240)
-    assert done.stdout.split()[-2:] == ["True", "False"]
+#: Run in a process of its own: what it hooks and takes away must not be gone here.
+IN_SGLANG = """
+import json, sys
+from pbkv.sglang.cache import PbkvCache
+print("ready_to_load_host_cache" in vars(PbkvCache))
+import tests.gpu.unguarded
+print("ready_to_load_host_cache" in vars(PbkvCache))
+from sglang.srt.plugins import load_plugins
+load_plugins()
+from sglang.srt.server_args import prepare_server_args
+for argv in json.loads(sys.argv[1]):
+    args = prepare_server_args(argv)
+    print(args.radix_cache_backend, args.max_total_tokens, args.skip_tokenizer_init)
+"""
+
+
+def test_sglang_takes_the_flags_and_the_unguarded_server_has_no_wait(tmp_path: Path) -> None:
+    servers = [Servers(shape_only(tmp_path / "m"), dummy=True, flags=(*flags, "--device", "cpu")) for flags in (prefetch.FLAGS, ())]
+    commands = [each.command(4096, 30_000, plugin=True)[3:] for each in servers]
+    done = subprocess.run(
+        [sys.executable, "-c", IN_SGLANG, json.dumps(commands)], capture_output=True, text=True, cwd=ROOT, check=False, timeout=800,
+        env={**os.environ, "SGLANG_USE_CPU_ENGINE": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
     assert "do not wait" in done.stderr
+    assert [line for line in done.stdout.splitlines() if line] == ["True", "False", "pbkv 4096 True", "pbkv 4096 True"]
 
 
 # ---- verdicts and report ---------------------------------------------------------------------------------------------------------
