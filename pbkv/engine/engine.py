@@ -49,6 +49,7 @@ class Engine:
         self.retractions = 0
         self._calls: dict[int, Call] = {}
         self._tiered = settings.host_tokens > 0
+        self._writes_back = self._tiered and settings.write_policy == "write_back"
         self.arrivals = 0  # entries into the queue, retracted calls' too
         self._finished: list[Finished] = []
         self.ticked = 0.0  # when idle workflows were looked for last
@@ -280,8 +281,12 @@ class Engine:
         """At most `steps`, fewer if a step would begin at `until` or later, or if a copy completes before an eviction is needed; and the
         seconds they take.
         """
+        decoding, free = self.scheduler.decoding, self.tree.device.free
+        if self._writes_back and decoding.pages_needed(steps) > free:
+            # A write back delays the step that needs the room: those before it are taken first, then it alone.
+            steps = max(1, decoding.steps_within(free, steps))
         done = self.copies.next_done if self._tiered else None
-        if done is not None and self.scheduler.decoding.pages_needed(steps) > self.tree.device.free:
+        if done is not None and decoding.pages_needed(steps) > free:
             until = min(until, done)
         # In the very sums that the clock will be set to: `until` may be the end of a step as somebody computed it before.
         begins, seconds = max(self.clock.now, self.copies.waited_until), self._decode_s(steps)

@@ -64,5 +64,5 @@ class LoadRoom:
         return self._tree.evict(-(-tokens // page)) * page
 
     def load(self, record: NodeRecord) -> bool:
-        """Put the load on the link; the path is locked until it is complete."""
-        return self._tree.load_back(cast(Node, record.node)) > 0
+        """Put the load on the link; the path is locked until it is complete. Making room for it may have taken it from the host."""
+        return self.load_tokens(record) > 0 and self._tree.load_back(cast(Node, record.node)) > 0

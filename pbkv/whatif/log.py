@@ -19,9 +19,13 @@ from pbkv.whatif.starts import find_concurrency, started_by_ends
 
 #: References to pages that a recording may hold, eight bytes each.
 MAX_PAGE_REFS = 60_000_000
+#: So long before the end of a stretch that is cut off while calls run, as a quantile of what calls take, nearly all that came have ended.
+LONG = 0.95
 _CALLS = "SELECT count(*) AS n FROM raw.call WHERE src = $src AND seq > $after AND seq <= $upto"
 _BACK = "SELECT seq FROM raw.call WHERE src = $src AND seq <= $upto ORDER BY seq DESC, idx DESC LIMIT 1 OFFSET $calls"
 _CLOCK = "SELECT max(coalesce(ended_s, epoch_us(t) / 1e6))::DOUBLE AS at FROM raw.call WHERE src = $src AND seq <= $upto"
+_BUSY = "SELECT running + waiting AS n FROM raw.occupancy WHERE src = $src AND seq <= $upto ORDER BY seq DESC, idx DESC LIMIT 1"
+_MESSAGE = "SELECT max(seq) AS seq FROM raw.call WHERE src = $src AND seq > $after AND coalesce(ended_s, epoch_us(t) / 1e6) <= $at"
 _LOST = "SELECT coalesce(sum(messages), 0)::BIGINT AS n FROM raw.loss WHERE src = $src AND last_seq > $after AND first_seq <= $upto"
 
 
@@ -88,15 +92,17 @@ class _Stretch:
         paths = Paths(trie, engine.page_size)
         workflows = workflows_of(calls, read_closes(query, span), paths)
         _check_size(workflows)
-        began, from_s = self._began(facts, calls), self._measured_from()
+        unknown = paths.unknown
+        began, from_s, (to_s, upto) = self._began(facts, calls), self._measured_from(), self._measured_to(calls)
         policies = {str(knobs["policy"]), *(str(change.value) for change in changes if change.name == "policy")}
         concurrency = find_concurrency(workflows)
         recording = Recording(
             span.server, workflows if concurrency is None else started_by_ends(workflows, concurrency), engine, knobs, changes,
             facts.get("predictor", "markov"), concurrency, warm_nodes=warm_nodes(rows, trie),
-            measured=measure(query, self._measured, calls, workflows, engine, policies, from_s, began),
-            losses=(*losses, *self._losses(calls, paths, known=known, planted=bool(rows))), began_s=began, measured_from_s=from_s,
-            history=history_of(earlier, live), before=before_of(earlier, live, paths),
+            measured=measure(query, replace(self._measured, upto=upto), calls, workflows, engine, policies, from_s, to_s, began),
+            losses=(*losses, *self._losses(calls, paths, known=known, planted=bool(rows))), began_s=began,
+            measured_from_s=from_s, measured_to_s=to_s,
+            history=history_of(earlier, live), before=before_of(earlier, live, paths), unknown_calls=unknown,
         )
         return self._predicted(recording, calls) if self._reading.predictions else recording
 
@@ -111,6 +117,19 @@ class _Stretch:
             return -math.inf
         at = self._query(_CLOCK, {"src": self._measured.src, "upto": self._measured.after}).to_pylist()[0]["at"]
         return -math.inf if at is None else float(at)
+
+    def _measured_to(self, calls: Sequence[LogCall]) -> tuple[float, int]:
+        """(the server's clock, the message) where the measured part ends. Calls that run when the stretch ends are not in it, so those that
+        came about when they did are missing beside the others.
+        """
+        span = self._measured
+        busy = self._query(_BUSY, {"src": span.src, "upto": span.upto}).to_pylist()
+        if not busy or not busy[0]["n"]:
+            return math.inf, span.upto
+        usual = sorted(call.ended_s - call.arrived_s for call in calls)[int(LONG * (len(calls) - 1))]
+        to_s = max(call.ended_s for call in calls) - usual
+        upto = self._query(_MESSAGE, {"src": span.src, "at": to_s, "after": span.after}).to_pylist()[0]["seq"]
+        return (math.inf, span.upto) if upto is None else (to_s, int(upto))
 
     def _predicted(self, recording: Recording, calls: Sequence[LogCall]) -> Recording:
         """With predictions, where they are not made again. The first call of a workflow under way has a number of its own."""

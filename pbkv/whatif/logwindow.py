@@ -68,6 +68,10 @@ FROM raw.call WHERE src = $src AND t > $start AND t <= $end"""
 _EARLIEST = "SELECT min(seq) AS seq FROM (SELECT min(seq) AS seq FROM raw.batch WHERE src = $src UNION ALL " \
     "SELECT min(seq) FROM raw.call WHERE src = $src UNION ALL SELECT min(seq) FROM raw.name WHERE src = $src AND seq > 0)"
 _BEFORE = "SELECT max(seq) AS seq FROM raw.batch WHERE src = $src AND t <= $start"
+_TIMED = ("call", "batch", "workflow", "knob", "occupancy")
+_LAST = "SELECT max(seq) AS seq FROM (" + " UNION ALL ".join(
+    f"SELECT max(seq) AS seq FROM raw.{table} WHERE src = $src AND t <= $end" for table in _TIMED
+) + ")"
 _FAR = (datetime(1970, 1, 1), datetime(2262, 1, 1))
 
 
@@ -95,7 +99,8 @@ def _reach(query: Query, src: int, window: Window) -> dict[str, Any] | None:
         start = np.datetime64(newest or end).astype("datetime64[us]") - np.timedelta64(round(window.last_s * 1e6), "us")
         start = start.astype(datetime)
     found = query(_REACH, {"src": src, "start": start, "end": end}).to_pylist()[0]
-    return {**found, "start": start} if found["calls"] else None
+    last = query(_LAST, {"src": src, "end": end}).to_pylist()[0]["seq"]
+    return {**found, "start": start, "last": last} if found["calls"] else None
 
 
 def _span(query: Query, row: dict[str, Any], reach: dict[str, Any], window: Window, others: int) -> Span:

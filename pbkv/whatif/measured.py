@@ -23,14 +23,14 @@ _TELLS_RETIRED = frozenset({"lae", "session_lae", "he", "first_use", "kvflow_all
 
 def measure(
     query: Query, span: Span, calls: Sequence[LogCall], workflows: Sequence[RecordedWorkflow], engine: EngineSettings,
-    policies: set[str], from_s: float, began_s: float,
+    policies: set[str], from_s: float, to_s: float, began_s: float,
 ) -> dict[str, float]:
-    """By the names of pbkv.whatif.outcome.FIGURES, of what arrived from `from_s` on. What the log does not tell is left out. `policies`:
-    those in force meanwhile.
+    """By the names of pbkv.whatif.outcome.FIGURES, of what arrived from `from_s` to `to_s`. What the log does not tell is left out.
+    `policies`: those in force meanwhile. `span` is that of the counted events.
     """
-    counted = [call for call in calls if not call.arrived_s < from_s]
-    figures = _of_calls(counted) | _of_workflows(workflows, from_s) | _of_cache(query, span, engine, counted, policies)
-    seconds = max((call.ended_s for call in calls), default=math.nan) - max(from_s, began_s)
+    counted = [call for call in calls if from_s <= call.arrived_s <= to_s]
+    figures = _of_calls(counted) | _of_workflows(workflows, from_s, to_s) | _of_cache(query, span, engine, counted, policies)
+    seconds = min(max((call.ended_s for call in calls), default=math.nan), to_s) - max(from_s, began_s)
     figures["calls_per_s"] = len(counted) / seconds if seconds > 0 else math.nan
     return {name: value for name, value in figures.items() if not math.isnan(value)}
 
@@ -44,8 +44,8 @@ def _of_calls(calls: Sequence[LogCall]) -> dict[str, float]:
     return {"hit_device": device, "hit_host": host, "hit": device + host, **ttft_figures(ttft)}
 
 
-def _of_workflows(workflows: Sequence[RecordedWorkflow], from_s: float) -> dict[str, float]:
-    took = [max(call.ended for call in each.calls) - each.start_s for each in workflows if not each.start_s < from_s]
+def _of_workflows(workflows: Sequence[RecordedWorkflow], from_s: float, to_s: float) -> dict[str, float]:
+    took = [max(call.ended for call in each.calls) - each.start_s for each in workflows if from_s <= each.start_s <= to_s]
     return {"latency_mean": float(np.mean(took))} if took else {}
 
 

@@ -14,7 +14,7 @@ class Meter:
     """`rows` are all calls that have ended, as CALL_DTYPE has them; only those of the measured part go into figures."""
 
     def __init__(self, engine: Engine, recording: Recording) -> None:
-        self._engine, self._from_s = engine, recording.measured_from_s
+        self._engine, self._from_s, self._to_s = engine, recording.measured_from_s, recording.measured_to_s
         self._workflows = recording.workflows
         # Without anybody who asks, nobody follows which nodes belong to whom.
         self._follows = engine.follows()
@@ -22,10 +22,16 @@ class Meter:
         self._latencies: list[float] = []
         self._warm = self._counters()
         self._began_s = engine.now
+        self._begun = not math.isfinite(self._from_s)
+        self._end: tuple[dict[str, float], float] | None = None
 
-    def begin(self) -> None:
-        """The measured part begins."""
-        self._warm, self._began_s = self._counters(), self._engine.now
+    def look(self) -> None:
+        """Note where the measured part begins and ends, at the first look behind. An event of its own would cut the engine's steps."""
+        now = self._engine.clock.now
+        if not self._begun and now >= self._from_s:
+            self._begun, self._warm, self._began_s = True, self._counters(), now
+        if now > self._to_s and self._end is None:
+            self._end = self._counters(), now
 
     def call(self, workflow: int, n: int, ended: Finished, started: float, *, last: bool) -> None:
         """A call has ended; with `last` its workflow has."""
@@ -33,7 +39,8 @@ class Meter:
             workflow, n, ended.request.prompt_tokens, ended.device_hit, ended.host_hit, ended.output_tokens, ended.arrived,
             ended.admitted, ended.first_token, ended.ended,
         ))
-        if last and not self._workflows[workflow].start_s < self._from_s:
+        start = self._workflows[workflow].start_s
+        if last and not (start < self._from_s or start > self._to_s):
             self._latencies.append(ended.ended - started)
 
     def _counters(self) -> dict[str, float]:
@@ -52,10 +59,11 @@ class Meter:
     def outcome(self, *, complete: bool) -> Outcome:
         """Everything so far."""
         calls = np.array(self.rows, dtype=CALL_DTYPE)
-        if math.isfinite(self._from_s):
-            calls = calls[[not self._recorded_at(row) < self._from_s for row in self.rows]]
-        seconds = self._engine.now - self._began_s
-        counted = {name: value - self._warm[name] for name, value in self._counters().items()}
+        if math.isfinite(self._from_s) or math.isfinite(self._to_s):
+            calls = calls[[not (self._recorded_at(row) < self._from_s or self._recorded_at(row) > self._to_s) for row in self.rows]]
+        counters, now = self._end or (self._counters(), self._engine.now)
+        seconds = now - self._began_s
+        counted = {name: value - self._warm[name] for name, value in counters.items()}
         figures = dict.fromkeys(FIGURES, math.nan) | call_figures(calls) | counted | {
             "latency_mean": float(np.mean(self._latencies)) if self._latencies else math.nan,
             "calls_per_s": len(calls) / seconds if seconds > 0 else math.nan,

@@ -93,7 +93,8 @@ class WarmNode(NamedTuple):
 class Recording:
     """Workflows in order of `start_s`. The clock begins at `began_s`.
 
-    What comes before `measured_from_s` warms the cache up and is in no figure. `history`: agents of workflows that ended before, in order,
+    What arrives before `measured_from_s` warms the cache up and is in no figure; what arrives after `measured_to_s` is not either: it ran
+    beside calls that the recording does not have. `history`: agents of workflows that ended before, in order,
     from which a predictor learns. `before`: workflows that were under way, with the calls they had made; `warm_nodes` hold what is left of
     those.
     `concurrency`: None = workflows start when they did (open loop); else so many at a time, each next one when another has ended.
@@ -114,8 +115,11 @@ class Recording:
     losses: tuple[str, ...] = ()
     began_s: float = 0.0
     measured_from_s: float = -math.inf
+    measured_to_s: float = math.inf
     history: tuple[tuple[str, ...], ...] = ()
     before: tuple[RecordedWorkflow, ...] = ()
+    #: Calls whose pages the source does not know.
+    unknown_calls: int = 0
     #: What was predicted, by workflow and number of its calls then (from 1): per horizon, P(END) and the likeliest agents, as in
     #: pbkv.predictor.base.Prediction. The second, where there is one, was made at the call's end.
     predictions: Mapping[tuple[str, int], tuple["RecordedPrediction", ...]] = field(

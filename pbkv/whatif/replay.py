@@ -67,8 +67,6 @@ class Replayer:
         for at, together in groupby(changes, key=attrgetter("at_s")):
             made = tuple(together)
             self._at(at, 2 * made[0].place + 1, self._turn, *made)
-        if math.isfinite(recording.measured_from_s):
-            self._at(recording.measured_from_s, 0, self._meter.begin)
 
     def run(self, stop: Callable[[], bool] | None = None, progress: Callable[[int], None] | None = None) -> Outcome:
         """Play until the last call has ended, or `stop()`. `progress` is told the number of calls that have ended."""
@@ -78,6 +76,7 @@ class Replayer:
         while due or self._inside:
             for ended in engine.advance(due[0][0] if due else math.inf):
                 self._ended(ended)
+            self._meter.look()
             while due and due[0][0] <= engine.clock.now:
                 self._take_due()
             if len(rows) - looked >= LOOK_EVERY:
@@ -170,8 +169,13 @@ class Replayer:
 
     def _turn(self, *changes: KnobChange) -> None:
         manager = self.engine.manager
-        manager.knobs.values.update({change.name: change.value for change in changes})
-        manager.knobs_changed({change.name for change in changes})
+        knobs, wanted = manager.knobs, {change.name: change.value for change in changes}
+        made = knobs.apply(wanted, if_version=knobs.version, step=manager.step, actor="replay", reason="as recorded")
+        manager.knobs_changed(set(wanted))
+        if manager.telemetry:
+            for change in made:
+                manager.telemetry.knob(change)
+            manager.telemetry.end_step(manager.step)
 
 
 def _request(number: int, workflow: RecordedWorkflow, call: RecordedCall) -> EngineRequest:

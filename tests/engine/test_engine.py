@@ -67,3 +67,10 @@ def test_short_memory_retracts_and_still_serves_everything() -> None:
     assert result.retractions > 0
     assert (result.calls["ended"] >= result.calls["first_token"]).all()
     assert result.calls["output"].min() >= 1
+
+
+@pytest.mark.parametrize("policy", ["he", "first_use"])
+def test_room_for_a_prefetch_may_take_what_it_was_for(policy: str) -> None:
+    """Write backs for its room drop host nodes, among them the one that was to be loaded."""
+    result = played(checked(engine(policy, "aggressive", **SHAPES[3])), workflows=24, concurrency=8)
+    assert result.prefetches > 0

@@ -76,6 +76,8 @@ def run_play(engine: Engine, workload: TokenWorkload, **how: Any) -> Run:
     """Play to the end, logged."""
     sink = report(engine)
     play(engine, workload, PlaySettings(**{"concurrency": 8, "workflows": 40, **how}))
+    if engine.reporter:
+        engine.reporter.step_ended()
     return Run(sink.payloads)
 
 
@@ -93,10 +95,13 @@ def read(path: Path, reading: Reading | None = None) -> Recording:
 
 def replayed(recording: Recording, **how: Any) -> Run:
     """The log of the recording's replay."""
-    sinks: list[Recorder] = []
-    watch: Callable[[Engine], None] = lambda engine: sinks.append(report(engine))  # noqa: E731
+    engines: list[tuple[Engine, Recorder]] = []
+    watch: Callable[[Engine], None] = lambda engine: engines.append((engine, report(engine)))  # noqa: E731
     replay(recording, watch=watch, **how)
-    return Run(sinks[0].payloads)
+    ((engine, sink),) = engines
+    if engine.reporter:
+        engine.reporter.step_ended()
+    return Run(sink.payloads)
 
 
 def _plain(run: Run, kind: str) -> list[tuple[Any, ...]]:
@@ -104,12 +109,13 @@ def _plain(run: Run, kind: str) -> list[tuple[Any, ...]]:
     number = {0: 0}
     for page in run.table("page")["page"].tolist():
         number.setdefault(page, len(number))
-    names = [f.name for f in BY_NAME[kind].fields]
-    rows = run.table(kind)
-    columns = [
-        [number[page] for page in rows[name].tolist()] if name in ("page", "end_page") or (name, kind) == ("parent", "page")
-        else rows[name].tolist() for name in names
-    ]
+    texts = {0: "", **{int(row["id"]): row["text"].decode() for row in run.table("name")}}
+    rows, columns = run.table(kind), list[list[Any]]()
+    for each in BY_NAME[kind].fields:
+        values = rows[each.name].tolist()
+        if each.name in ("page", "end_page") or (each.name, kind) == ("parent", "page"):
+            values = [number[page] for page in values]
+        columns.append([texts[value] for value in values] if each.ref is not None else values)
     return list(zip(*columns, strict=True))
 
 

@@ -14,6 +14,7 @@ from pbkv.whatif.setting import Setting
 from tests.support.forecasts import Generated
 
 RECORDING = Generated(workflows=8)(600, 10**6).recording
+HIT = replay.replay(RECORDING).figures["hit"]
 
 
 def never() -> bool:
@@ -126,6 +127,21 @@ def test_where_replay_is_fast_more_are_taken_next_time() -> None:
     assert RECORDING.calls < kept._most <= held.MOST_CALLS
 
 
+def test_a_file_that_is_quickly_replayed_is_read_again_for_more_calls() -> None:
+    source = Source()
+    kept, clock = shelf(source)
+    kept._most = 40
+    first = kept.take(60, whole=False, stop=never)
+    assert first is not None and first.about.left_out and kept._most >= 2 * first.about.calls
+    clock.now = 20
+    kept.refresh(20, never)
+    more = kept.take(60, whole=False, stop=never)
+    assert len(source.asked) == 2 and more is not None and more.about.calls > first.about.calls
+    clock.now = 40
+    kept.refresh(20, never)
+    assert len(source.asked) == 2, "all of it was read"
+
+
 def test_what_was_stopped_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay, "LOOK_EVERY", 1)
     source = Source()
@@ -146,11 +162,11 @@ def test_a_refused_recording_says_why_and_has_no_present(monkeypatch: pytest.Mon
 
 
 def test_the_present_is_what_was_measured_where_it_was() -> None:
-    loaded = Loaded(replace(RECORDING, measured={"hit": 0.5, "ttft_p95": 9.0, "no_such": 1.0}))
+    loaded = Loaded(replace(RECORDING, measured={"hit": HIT + 0.01, "ttft_p95": 9.0, "no_such": 1.0}))
     kept = Held(loaded, "", 0.0)
     assert kept.learn(never)
     present = kept.present
-    assert present is not None and present.figures["hit"] == 0.5 and present.figures["ttft_p95"] == 9.0
+    assert present is not None and present.figures["hit"] == HIT + 0.01 and present.figures["ttft_p95"] == 9.0
     assert "no_such" not in present.figures and not any(math.isnan(value) for value in present.figures.values())
     assert {r.figure for r in present.residuals} == {"hit", "ttft_p95"}
 
