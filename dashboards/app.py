@@ -14,6 +14,7 @@ from dashboards import export, layout, live, palette, prefs
 from dashboards.feed import Feed
 from dashboards.knobs import edit
 from dashboards.knobs.watch import Watch
+from dashboards.paths import OnePage
 from dashboards.security import Guard, policy
 from dashboards.site import Site
 from dashboards.whatif import callbacks, tune
@@ -64,6 +65,7 @@ def create_app(
     backend = app.server
     assert isinstance(backend, FastAPI)
     export.register(backend, site)
+    backend.add_middleware(OnePage)
     backend.add_middleware(Guard, local=local, csp=policy(app.csp_hashes()))
     backend.state.site = site
     return app

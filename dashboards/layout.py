@@ -8,6 +8,7 @@ from dash.development.base_component import Component
 
 from dashboards.knobs import card
 from dashboards.panels import board, changes, tiles, workflows
+from dashboards.paths import WHATIF
 from dashboards.site import Site
 from dashboards.whatif import view
 from dashboards.windows import DEFAULT, WINDOWS
@@ -56,7 +57,7 @@ def _header(site: Site) -> html.Header:
             html.Nav(
                 [
                     dcc.Link("Board", href="/", id="to-board", className="nav current"),
-                    dcc.Link("What-if", href="/whatif", id="to-whatif", className="nav"),
+                    dcc.Link("What-if", href=WHATIF, id="to-whatif", className="nav"),
                 ],
                 **_aria("Pages"),
             ),

@@ -9,6 +9,7 @@ from dash.exceptions import PreventUpdate
 from dashboards.knobs import form as knob_form
 from dashboards.page import Prefs
 from dashboards.panels import grid
+from dashboards.paths import WHATIF
 from dashboards.scene import palette
 from dashboards.site import Site
 from dashboards.whatif import draw
@@ -113,7 +114,7 @@ def _register_result(app: Any, site: Site) -> None:
         State(_FIELDS, "id"),
     )
     def look(data: Any, search: Any, path: Any, preferences: Any, ids: Any) -> Any:
-        if path != "/whatif":
+        if path != WHATIF:
             raise PreventUpdate
         prefs = Prefs.read(preferences)
         result, why = shown(site, prefs.page if prefs else "", search)
@@ -165,7 +166,7 @@ def _link(id_: str, result: Result, current: str) -> Any:
     many = f"{len(result.cells):,} of {result.asked:,} settings" if result.stopped else f"{result.asked:,} settings"
     return html.A(
         [html.Code(id_), html.Span(result.made_at[:16].replace("T", " ") + " UTC"), html.Span(many), html.Span(axes, className="wi-axes")],
-        href=f"/whatif?result={id_}",
+        href=f"{WHATIF}?result={id_}",
         className="wi-link" + (" current" if id_ == current else ""),
     )
 
@@ -192,7 +193,7 @@ def _register_picture(app: Any, site: Site) -> None:
         State("prefs", "data"),
     )
     def picture(data: Any, search: Any, path: Any, kind: Any, name: Any, chosen: Any, part: Any, scheme: Any, preferences: Any) -> Any:
-        if path != "/whatif":
+        if path != WHATIF:
             raise PreventUpdate
         prefs = Prefs.read(preferences)
         result, why = shown(site, prefs.page if prefs else "", search)

@@ -1,6 +1,7 @@
 """Putting the app together: which engine an edit would reach."""
 
 import pytest
+from starlette.testclient import TestClient
 
 from collector.views.models import Overview
 from dashboards.app import create_app, make_site
@@ -32,6 +33,13 @@ def test_a_given_server_goes_first(monkeypatch: pytest.MonkeyPatch):
 def test_visitors_are_asked_for_the_token_off_loopback_only(local: bool, asked: str | None):
     app = create_app("grpc://127.0.0.1:1", token="geheim", local=local)
     assert app.server.state.site.page_token == asked
+
+
+@pytest.mark.parametrize("path", ["/", "/whatif", "/whatif?result=0123456789ab"])
+def test_whichever_page_is_opened_first_has_its_scripts(path: str):
+    app = create_app("grpc://127.0.0.1:1")
+    answer = TestClient(app.server, base_url="http://127.0.0.1").get(path)
+    assert answer.status_code == 200 and "/assets/page.js" in answer.text and "content-security-policy" in answer.headers
 
 
 def test_a_readonly_app_has_no_callback_that_changes_anything():
