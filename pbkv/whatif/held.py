@@ -10,7 +10,7 @@ from pathlib import Path
 from pbkv.errors import UsageError
 from pbkv.whatif.cache import GridCache
 from pbkv.whatif.digest import digest
-from pbkv.whatif.forecast import Fidelity, Refused, fidelity, forecast
+from pbkv.whatif.forecast import JITTERS, Fidelity, Refused, fidelity, forecast
 from pbkv.whatif.grid import parse_axes, plain
 from pbkv.whatif.question import About, Found, Load, Loaded, Present
 from pbkv.whatif.run import GridCell, run_grid
@@ -19,10 +19,11 @@ from pbkv.whatif.setting import Setting
 Stop = Callable[[], bool]
 Tell = Callable[[int, Found], None]
 
-#: Time for one forecast, s: four of them and the reading stay under two seconds. The newest so many calls as fit it are taken.
-FORECAST_S = 0.35
+#: Time for one forecast, s: a handful of them, or the first look with its fidelity, stay under two seconds. So many of the newest calls are
+#: taken as fit it.
+FORECAST_S = 0.25
 #: Calls to begin with, and the fewest that say anything.
-FIRST_CALLS, LEAST_CALLS = 4000, 200
+FIRST_CALLS, LEAST_CALLS = 1000, 200
 #: Most calls of a quick forecast and of a grid; the memory of a grid's processes is bounded by it.
 MOST_CALLS, MOST_CALLS_OF_GRID = 20_000, 50_000
 #: Processes of a grid.
@@ -73,7 +74,7 @@ class Held:
         except Refused as refusal:
             self.refused = str(refusal)
             return True
-        self._paced(started)
+        self._paced(started, 1 + (JITTERS if self.known.spread else 0))
         return self.known.present.complete
 
     def find(self, setting: Setting, stop: Stop) -> Found | None:
@@ -122,8 +123,8 @@ class Held:
         self.found[key] = found
         return found
 
-    def _paced(self, started: float) -> None:
-        self.pace = (time.perf_counter() - started) / max(self.loaded.recording.calls, 1)
+    def _paced(self, started: float, replays: int = 1) -> None:
+        self.pace = (time.perf_counter() - started) / max(self.loaded.recording.calls, 1) / replays
 
 
 def _found(cell: GridCell) -> Found:
@@ -145,9 +146,11 @@ class Shelf:
         return held if fresh else self._read(span_s, whole, stop)
 
     def refresh(self, older_s: float, stop: Stop) -> None:
-        """Read the quick recording again if it is live and older."""
+        """Read the quick recording again if it is older and either live, or so quickly replayed that twice as many calls would do."""
         span, held = self._held.get(False, (0.0, None))
-        if held is not None and held.loaded.live and self._clock() - held.read_at >= older_s:
+        if held is None or self._clock() - held.read_at < older_s:
+            return
+        if held.loaded.live or (held.loaded.left_out and self._most >= 2 * held.about.calls):
             self._read(span, False, stop)
 
     def clear(self) -> None:
