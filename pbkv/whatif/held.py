@@ -23,7 +23,7 @@ Tell = Callable[[int, Found], None]
 #: taken as fit it.
 FORECAST_S = 0.25
 #: Calls to begin with, and the fewest that say anything.
-FIRST_CALLS, LEAST_CALLS = 1000, 200
+FIRST_CALLS, LEAST_CALLS = 1000, 500
 #: Most calls of a quick forecast and of a grid; the memory of a grid's processes is bounded by it.
 MOST_CALLS, MOST_CALLS_OF_GRID = 20_000, 50_000
 #: Processes of a grid.
