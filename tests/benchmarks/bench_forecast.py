@@ -5,7 +5,8 @@
 
 The log is the one of bench_grid, of an embedded engine that serves HoVer-like workflows. `first_s`: the first question there is, which
 starts the process, reads the log and replays the recorded setting; `one_s`, `four_s`: then one new setting and four, medians; `known_s`:
-one that was asked before. `calls` are in the figures, `left_out` before them were too many for the time. The yardstick is that of bench_engine.
+one that was asked before. `calls` are in the figures, `left_out` before them were too many for the time. The yardstick is that of
+bench_engine.
 """
 
 import argparse
