@@ -222,7 +222,7 @@ KINDS: tuple[Kind, ...] = (
         Field("mode", "u8", "what the batch did", values=MODES),
         Field("requests", "u32", "requests in the batch"),
         Field("tokens", "u32", "tokens computed", "tokens"),
-        Field("duration_us", "f32", "since the previous scheduler step", "us"),
+        Field("duration_us", "f32", "how long the step took", "us"),
     )),
     Kind(11, "knob", "applied change", (
         Field("version", "u32", "knob version after the change"),

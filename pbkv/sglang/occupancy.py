@@ -1,8 +1,9 @@
 """Samples for the event stream: batches, occupancy by state, snapshots of all scores. Rank 0 only; decides nothing."""
 
 import time
+from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pbkv.engine.reporter import SETTINGS_S
 from pbkv.sglang.facts import server_facts
@@ -17,20 +18,28 @@ PERIOD_S = 0.5
 SNAPSHOT_CHUNK = 128
 
 
+class Chosen(NamedTuple):
+    """A batch as it was chosen; while it runs, SGLang changes it."""
+
+    mode: str
+    requests: int
+    tokens: int
+
+
 class Sampler:
     """Fed once per scheduler step, also while idle."""
 
     def __init__(self, runtime: "Runtime") -> None:
         self._runtime = runtime
         self._last_ns = time.monotonic_ns()
+        self._chosen: deque[Chosen | None] = deque()  # of the newest turns, None = idle
         self._next_sample = self._next_snapshot = self._next_settings = 0.0
         self._snapshot: Iterator[Any] = iter(())
 
     def step(self, scheduler: Any, batch: Any) -> None:
         """Write this step's batch and what is due of samples and snapshots."""
         now_ns = time.monotonic_ns()
-        if batch is not None:
-            self._batch(batch, (now_ns - self._last_ns) / 1e3)
+        self._batch(scheduler, batch, (now_ns - self._last_ns) / 1e3)
         self._last_ns = now_ns
         now = now_ns / 1e9
         if now >= self._next_sample:
@@ -42,13 +51,15 @@ class Sampler:
             self._runtime.telemetry.settings(server_facts(self._runtime, scheduler))
         self._score_snapshot(now)
 
-    def _batch(self, batch: Any, duration_us: float) -> None:
+    def _batch(self, scheduler: Any, batch: Any, since_us: float) -> None:
+        """Write the batch that ran since the previous turn: the one chosen then, or with overlap the one before, whose result SGLang waits
+        for after it has started the next.
+        """
         telemetry = self._runtime.telemetry
         assert telemetry is not None
-        mode = batch.forward_mode
-        requests = len(batch.reqs)
-        name = "decode" if mode.is_decode() else "mixed" if mode.is_mixed() else "prefill" if mode.is_extend() else "idle"
-        telemetry.batch(name, requests, requests if name == "decode" else int(batch.extend_num_tokens or 0), duration_us)
+        if len(self._chosen) >= (2 if _overlaps(scheduler) else 1) and (ran := self._chosen.popleft()) is not None:
+            telemetry.batch(*ran, since_us)
+        self._chosen.append(None if batch is None else _chosen(batch))
 
     def _occupancy(self, scheduler: Any) -> None:
         runtime = self._runtime
@@ -87,6 +98,17 @@ class Sampler:
             if node is not runtime.core.root_node and node.id in runtime.core._node_arena:
                 record = record_of(node)
                 telemetry.node_score(record, snapshot=True, workflow=runtime.event_id(record.last_workflow))
+
+
+def _chosen(batch: Any) -> Chosen:
+    mode, requests = batch.forward_mode, len(batch.reqs)
+    name = "decode" if mode.is_decode() else "mixed" if mode.is_mixed() else "prefill" if mode.is_extend() else "idle"
+    return Chosen(name, requests, requests if name == "decode" else int(batch.extend_num_tokens or 0))
+
+
+def _overlaps(scheduler: Any) -> bool:
+    """Whether a batch is started and then computed beside the scheduler. Without an accelerator it is computed at once."""
+    return bool(getattr(scheduler, "enable_overlap", False)) and getattr(scheduler, "device", "cpu") != "cpu"
 
 
 def _host_pool(cache: Any) -> tuple[int, int]:
