@@ -3,6 +3,7 @@
 import hashlib
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from pbkv.engine.facts import engine_facts, serving_facts
@@ -74,7 +75,7 @@ class Reporter:
         manager.observe_with(self.telemetry)
         self._pages = PageLog(self.telemetry, engine.settings.seed)
         self._next_sample = self._next_snapshot = self._next_settings = 0.0
-        self._snapshot: Iterator[Node] = iter(())
+        self._snapshot: Iterator[Node] | None = None
 
     def _now_ns(self) -> int:
         return int(self._engine.clock.now * 1e9)
@@ -107,7 +108,7 @@ class Reporter:
 
     def flushed(self) -> None:
         """The tree is a new one: a snapshot of the old one ends here."""
-        self._snapshot = iter(())
+        self._snapshot = None
 
     def call_ended(self, call: Call, ended: Finished) -> None:
         """A call left the engine."""
@@ -165,18 +166,24 @@ class Reporter:
 
     def _score_snapshot(self) -> None:
         engine = self._engine
-        if engine.clock.now >= self._next_snapshot:
+        # One is finished before the next begins, or a large tree would never be told to its end.
+        if self._snapshot is None:
+            if engine.clock.now < self._next_snapshot:
+                return
             self._next_snapshot = engine.clock.now + engine.knobs.number("score_snapshot_s")
             self._snapshot = iter(list(engine.tree.walk()))
-        for _ in range(SNAPSHOT_CHUNK):
-            node = next(self._snapshot, None)
-            if node is None:
-                return
+        nodes = list(islice(self._snapshot, SNAPSHOT_CHUNK))
+        if len(nodes) < SNAPSHOT_CHUNK:
+            self._snapshot = None
+        for node in nodes:
             if node.on_device or node.on_host:  # else it left the tree since the snapshot began
-                record = node.record
-                if not record.page:
-                    self._pages.name_path(self._path(node))
-                self.telemetry.node_score(record, snapshot=True, workflow=engine.manager.event_id(record.last_workflow))
+                self._tell(node)
+
+    def _tell(self, node: Node) -> None:
+        record = node.record
+        if not record.page:
+            self._pages.name_path(self._path(node))
+        self.telemetry.node_score(record, snapshot=True, workflow=self._engine.manager.event_id(record.last_workflow))
 
 
 def _ms(start: float, end: float) -> float:

@@ -129,3 +129,22 @@ def test_windows_of_the_link_hold_what_moved_in_them(recorded: tuple[Engine, dic
     assert (windows["length_us"] >= 0).all()
     assert windows["h2d_bytes"].sum() <= result.prefetch_bytes
     assert (windows["h2d_bytes"] <= windows["capacity_bytes"] * 1.01 + made.copies.bytes_per_page * 80).all()
+
+
+def test_a_snapshot_of_a_large_tree_is_told_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the next one is due before it is complete."""
+    monkeypatch.setattr("pbkv.engine.reporter.SNAPSHOT_CHUNK", 1)
+    made = engine(**SHAPE)
+    made.knobs.values["score_snapshot_s"] = 0.5
+    payloads, _ = logged(made)
+    rows = tables(payloads)["node_score"]
+    told = set(rows["node"][rows["snapshot"] == 1].tolist())
+    assert len(told) > 40
+
+
+def test_a_snapshot_names_pages_and_who_touched_them_last(recorded: tuple[Engine, dict[str, np.ndarray], Played]) -> None:
+    found = recorded[1]
+    rows = found["node_score"][found["node_score"]["snapshot"] == 1]
+    assert set(rows["page"].tolist()) <= set(found["page"]["page"].tolist())
+    named = set(found["name"]["id"].tolist())
+    assert set(rows["workflow"].tolist()) - {0} <= named and (rows["workflow"] != 0).mean() > 0.9

@@ -1,6 +1,6 @@
 """Runs of the embedded engine in virtual time, through the real event stream into a real store, and back as recordings."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,7 +69,8 @@ class Run:
 
 
 def make_engine(settings: Mapping[str, Any], knobs: Mapping[str, Any], predictor: Predictor | None = None) -> Engine:
-    return Engine(EngineSettings(**{"max_running": 8, **settings}), KnobSet({**KnobSet().values, **knobs}), predictor)
+    sizes: dict[str, Any] = {"max_running": 8, **settings}
+    return Engine(EngineSettings(**sizes), KnobSet({**KnobSet().values, **knobs}), predictor)
 
 
 def run_play(engine: Engine, workload: TokenWorkload, **how: Any) -> Run:
@@ -82,7 +83,7 @@ def run_play(engine: Engine, workload: TokenWorkload, **how: Any) -> Run:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Query]:
+def opened(path: Path) -> Generator[Query]:
     """How a reader of the log asks it."""
     with client.open(str(path)) as reader:
         yield lambda sql, params: reader.sql(sql, params, deadline_s=30)
