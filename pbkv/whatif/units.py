@@ -24,7 +24,7 @@ def number(text: str, units: Mapping[str, int] | Mapping[str, Decimal]) -> Decim
 
 def units_of(unit: str) -> Mapping[str, int] | Mapping[str, Decimal]:
     """How a figure of this unit (pbkv.whatif.outcome) may be written."""
-    return {"share": SHARES, "s": SECONDS, "bytes": SIZES, "tokens": COUNTS, "1/s": PLAIN, "": COUNTS}[unit]
+    return {"share": SHARES, "s": SECONDS, "bytes": SIZES, "1/s": PLAIN}.get(unit, COUNTS)
 
 
 def shown(value: float, unit: str) -> str:

@@ -21,6 +21,7 @@ def cell(hit: float, ttft: float, moved: float, error: float = 0.0) -> Estimates
     (" ttft_p95 <= 1.5 s , hit>50%,", (Limit("ttft_p95", True, 1.5), Limit("hit", False, 0.5))),
     ("moved_bytes<2GiB", (Limit("moved_bytes", True, 2 << 30),)),
     ("evicted_live<10k", (Limit("evicted_live", True, 10_000),)),
+    ("evictions<5", (Limit("evictions", True, 5),)),
 ])
 def test_limits_as_people_type_them(text: str, limits: tuple[Limit, ...]) -> None:
     assert parse_limits(text) == limits
@@ -34,6 +35,10 @@ def test_what_is_no_limit(text: str) -> None:
     with pytest.raises(UsageError, match="expected FIGURE<VALUE") as error:
         parse_limits(text, "--under")
     assert str(error.value).startswith("--under") and len(str(error.value)) < 600
+
+
+def test_every_figure_may_be_limited() -> None:
+    assert [limit.figure for name in FIGURES for limit in parse_limits(f"{name}<1")] == list(FIGURES)
 
 
 @given(st.text(max_size=80))
