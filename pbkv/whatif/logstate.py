@@ -14,6 +14,9 @@ from pbkv.knobs import KNOBS, KnobSet, Value
 from pbkv.whatif.logwindow import Query, Span, columns_of, fetch, named
 from pbkv.whatif.recording import KnobChange
 
+#: A message beyond all others. What a server is and what its knobs were may have been told first behind the window: to a collector that
+#: came late it is told again once a minute.
+_BEYOND = 1 << 62
 #: Newest steps that a timing is fitted to.
 MAX_STEPS = 50_000
 _OCCUPANCY = """
@@ -34,13 +37,15 @@ class _Told(NamedTuple):
 
 def read_facts(query: Query, span: Span) -> dict[str, str]:
     """Facts about the server as it told them last; empty for a log of an earlier release."""
-    columns = columns_of(fetch(query, "setting", f"{named('name')}, {named('value')}", span, after=span.first - 1))
+    whole = replace(span, upto=_BEYOND)
+    columns = columns_of(fetch(query, "setting", f"{named('name')}, {named('value')}", whole, after=span.first - 1))
     return {name: value or "" for name, value in zip(columns["name"], columns["value"], strict=True)} if columns else {}
 
 
 def read_knobs(query: Query, span: Span, after: int) -> tuple[dict[str, Value], tuple[KnobChange, ...], bool]:
     """(values in force at message `after`, changes behind it, whether all values are known rather than the defaults)."""
-    told = sorted([*_settings(query, span), *_changes(query, span)])
+    whole = replace(span, upto=_BEYOND)
+    told = sorted([*_settings(query, whole), *_changes(query, whole)])
     values, known = dict(KnobSet().values), set[str]()
     for each in told:
         if each.position[0] <= after:
@@ -51,7 +56,8 @@ def read_knobs(query: Query, span: Span, after: int) -> tuple[dict[str, Value], 
             known.add(each.name)
     changes = tuple(
         KnobChange(each.at_s, each.name, KNOBS[each.name].parse_text(each.after), each.arrivals)
-        for each in told if each.before is not None and each.position[0] > after and not math.isnan(each.at_s)
+        for each in told
+        if each.before is not None and after < each.position[0] <= span.upto and not math.isnan(each.at_s)
     )
     return values, changes, known == KNOBS.keys()
 

@@ -67,7 +67,6 @@ SELECT min(seq) AS first, max(seq) AS last, max(t) AS last_t, min(t) AS first_t,
 FROM raw.call WHERE src = $src AND t > $start AND t <= $end"""
 _EARLIEST = "SELECT min(seq) AS seq FROM (SELECT min(seq) AS seq FROM raw.batch WHERE src = $src UNION ALL " \
     "SELECT min(seq) FROM raw.call WHERE src = $src UNION ALL SELECT min(seq) FROM raw.name WHERE src = $src AND seq > 0)"
-_BEFORE = "SELECT max(seq) AS seq FROM raw.batch WHERE src = $src AND t <= $start"
 _TIMED = ("call", "batch", "workflow", "knob", "occupancy")
 _LAST = "SELECT max(seq) AS seq FROM (" + " UNION ALL ".join(
     f"SELECT max(seq) AS seq FROM raw.{table} WHERE src = $src AND t <= $end" for table in _TIMED
@@ -106,7 +105,7 @@ def _reach(query: Query, src: int, window: Window) -> dict[str, Any] | None:
 def _span(query: Query, row: dict[str, Any], reach: dict[str, Any], window: Window, others: int) -> Span:
     src = int(row["src"])
     first = query(_EARLIEST, {"src": src}).to_pylist()[0]["seq"] or 1
-    before = query(_BEFORE, {"src": src, "start": reach["start"]}).to_pylist()[0]["seq"]
+    before = query(_LAST, {"src": src, "end": reach["start"]}).to_pylist()[0]["seq"]
     after = first - 1 if before is None else int(before)
     return Span(
         src, row["server"], row["epoch"], row["engine"] or "", int(first), min(after, int(reach["first"]) - 1), int(reach["last"]),
