@@ -281,12 +281,13 @@ class Engine:
         """At most `steps`, fewer if a step would begin at `until` or later, or if a copy completes before an eviction is needed; and the
         seconds they take.
         """
-        decoding, free = self.scheduler.decoding, self.tree.device.free
-        if self._writes_back and decoding.pages_needed(steps) > free:
+        scheduler, free = self.scheduler, self.tree.device.free
+        if self._writes_back and scheduler.pages_wanted(steps) > free:
             # A write back delays the step that needs the room: those before it are taken first, then it alone.
-            steps = max(1, decoding.steps_within(free, steps))
+            spare = free - len(scheduler.decoding.calls)
+            steps = 1 if spare < 0 else scheduler.decoding.steps_within(spare, steps - 1) + 1
         done = self.copies.next_done if self._tiered else None
-        if done is not None and decoding.pages_needed(steps) > free:
+        if done is not None and scheduler.pages_wanted(steps) > free:
             until = min(until, done)
         # In the very sums that the clock will be set to: `until` may be the end of a step as somebody computed it before.
         begins, seconds = max(self.clock.now, self.copies.waited_until), self._decode_s(steps)

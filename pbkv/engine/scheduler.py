@@ -166,15 +166,18 @@ class Scheduler:
         """Allocate for up to `steps` decode steps, evicting what that takes; returns the steps there is room for, 0 = retract."""
         decoding, device = self.decoding, self.device
         pages = decoding.pages_needed(steps)
-        if pages > device.free:
-            if pages > device.free + device.cached:
-                steps = decoding.steps_within(device.free + device.cached, steps)
-                pages = decoding.pages_needed(steps)
-            if steps and not self.tree.make_room(pages):
-                steps = decoding.steps_within(device.free, steps)
-                pages = decoding.pages_needed(steps)
+        if pages > device.free + device.cached:
+            steps = decoding.steps_within(device.free + device.cached, steps)
+            pages = decoding.pages_needed(steps)
+        if steps and not self.tree.make_room(self.pages_wanted(steps)) and pages > device.free:
+            steps = decoding.steps_within(device.free, steps)
+            pages = decoding.pages_needed(steps)
         device.take(pages)
         return steps
+
+    def pages_wanted(self, steps: int) -> int:
+        """Pages that `steps` decode steps evict for: like SGLang, each makes room for a page per call, most of which it does not take."""
+        return self.decoding.pages_needed(steps - 1) + len(self.decoding.calls)
 
     def decoded(self, steps: int) -> list[Call]:
         """Run the steps there is room for; returns the calls that have their last token."""
