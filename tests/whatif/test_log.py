@@ -143,7 +143,7 @@ def test_planting_keeps_both_tiers_accounts_at_any_size(path: Path, run: Run) ->
 
 def test_the_newest_calls_alone(query: Query, run: Run) -> None:
     recording = read_log(query, Reading(most_calls=50, warm_calls=0))
-    assert 50 <= recording.calls <= 60
+    assert 45 <= recording.calls <= 60  # calls that one message tells of stay together
     assert max(call.ended for w in recording.workflows for call in w.calls) == run.table("call")["ended_s"].max()
 
 
