@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -14,7 +14,7 @@ import numpy as np
 from pbkv.bench.cellcache import source_digest
 from pbkv.errors import UsageError
 from pbkv.whatif.digest import digest
-from pbkv.whatif.forecast import Estimate, Fidelity, Forecast, Residual
+from pbkv.whatif.forecast import Fidelity, Residual
 from pbkv.whatif.outcome import CALL_DTYPE, Outcome
 from pbkv.whatif.recording import Recording
 from pbkv.whatif.setting import Setting
@@ -49,30 +49,32 @@ class GridCache:
         key = hashlib.blake2b((self._content + what).encode(), digest_size=16).hexdigest()
         return self._folder / f"{key}.json"
 
-    def forecast(self, setting: Setting) -> Forecast | None:
-        """The stored forecast, None when there is none that can be read."""
+    def outcome(self, setting: Setting) -> Outcome | None:
+        """The stored outcome, None when there is none that can be read."""
         raw = self._read(setting)
         try:
-            return Forecast(setting, {n: Estimate(**e) for n, e in raw["estimates"].items()}, _outcome(raw)) if raw else None
-        except (KeyError, TypeError, AttributeError):
+            return _outcome(raw) if raw else None
+        except (KeyError, TypeError, AttributeError, ValueError):
             return None
 
-    def keep(self, setting: Setting, found: Forecast) -> None:
-        """Store a forecast."""
-        estimates = {name: asdict(estimate) for name, estimate in found.estimates.items()}
-        self._write(setting, {"estimates": estimates, **_plain(found.outcome)})
+    def keep(self, setting: Setting, outcome: Outcome) -> None:
+        """Store an outcome, without rows per call."""
+        self._write(setting, _plain(outcome))
 
     def fidelity(self) -> Fidelity | None:
-        """The stored fidelity, without rows per call: enough to be shown, not to forecast from."""
+        """How well the recorded setting is replayed, None as above."""
         raw = self._read(None)
         try:
-            return Fidelity(_outcome(raw), {n: Residual(**r) for n, r in raw["residuals"].items()}) if raw else None
-        except (KeyError, TypeError, AttributeError):
+            residuals = {name: Residual(**residual) for name, residual in raw["residuals"].items()} if raw else {}
+            return Fidelity(_outcome(raw), residuals, **raw["more"]) if raw else None
+        except (KeyError, TypeError, AttributeError, ValueError):
             return None
 
     def keep_fidelity(self, known: Fidelity) -> None:
-        """Store how well the recorded setting is replayed."""
-        self._write(None, {"residuals": {name: asdict(residual) for name, residual in known.residuals.items()}, **_plain(known.present)})
+        """Store it."""
+        more = {field.name: getattr(known, field.name) for field in fields(known) if field.name not in ("present", "residuals")}
+        residuals = {name: asdict(residual) for name, residual in known.residuals.items()}
+        self._write(None, {"residuals": residuals, "more": more, **_plain(known.present)})
 
     def _read(self, setting: Setting | None) -> dict[str, Any] | None:
         path = self.path(setting)

@@ -1,22 +1,27 @@
-"""Runs a grid: the recorded setting first, then every setting beside it, over processes, what is known already from a cache."""
+"""Runs a grid over processes: the recorded setting and every setting beside it, what is known already from a cache."""
 
 import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import NamedTuple
 
 from pbkv.errors import PbkvError, UsageError
 from pbkv.whatif.cache import GridCache
-from pbkv.whatif.forecast import Fidelity, Forecast, estimates, fidelity, forecast
+from pbkv.whatif.forecast import Fidelity, Forecast, estimates, fidelity
 from pbkv.whatif.grid import plain
-from pbkv.whatif.pool import work_through
+from pbkv.whatif.outcome import Outcome
+from pbkv.whatif.pool import Done, work_through
 from pbkv.whatif.recording import Recording
+from pbkv.whatif.replay import replay
 from pbkv.whatif.setting import Setting
 
 Stop = Callable[[], bool]
 MAX_WORKERS = 64
+#: Number of the task that replays the recorded setting.
+_PRESENT = -1
+#: Replays, in part, before time left is told.
+_LEAST_PART = 0.02
 
 
 @dataclass(frozen=True)
@@ -89,113 +94,103 @@ class _Run:
         self._asked: dict[Setting, list[Setting]] = {}  # what is replayed -> settings that come to the same
         for setting in settings:
             self._asked.setdefault(plain(setting, recording), []).append(setting)
+        self._waiting: list[tuple[Setting, Outcome, bool]] = []  # until the recorded setting is replayed, beside which they are put
         self._cells: dict[Setting, GridCell] = {}
         self._known: Fidelity | None = None
         self._replayed = self._free = self._left = 0
         self._started = time.perf_counter()
 
     def run(self) -> Grid:
-        stored = self._stored()
-        missing = [setting for setting in self._asked if setting not in stored]
-        self._left = sum(setting != self._as_recorded for setting in missing)
-        self._known = self._cache.fidelity() if self._cache and not missing else None
-        if self._known is None and not self._learn():
-            return self._grid(stopped=True)
-        for setting, found in stored.items():
-            self._found(setting, found, known=True)
-        if self._as_recorded in missing:
-            missing.remove(self._as_recorded)
-            self._found(self._as_recorded, self._present(), known=True)
+        self._known = self._cache.fidelity() if self._cache else None
+        missing: list[Setting] = []
+        for setting in self._asked:
+            outcome = self._cache.outcome(setting) if self._cache else None
+            if outcome is not None:
+                self._found(setting, outcome, known=True)
+            elif setting != self._as_recorded:
+                missing.append(setting)
+        if self._known is not None:
+            self._learned(self._known)
         self._replay(missing)
-        return self._grid(stopped=len(self._cells) < len(self._settings))
-
-    def _stored(self) -> dict[Setting, Forecast]:
-        """What the cache has of the settings."""
-        found = {setting: self._cache.forecast(setting) for setting in self._asked} if self._cache else {}
-        return {setting: forecast for setting, forecast in found.items() if forecast is not None}
-
-    def _learn(self) -> bool:
-        """Replay the recorded setting; False when stopped. In a process like the others, so that one that is killed is survived."""
-        def work(task: int, progress: Callable[[int], None], stop: Stop) -> Fidelity:
-            return fidelity(self._recording, stop=stop, progress=progress)
-
-        (done,) = work_through([0], work, 1, stop=self._stop, tick=self._tick_first)
-        if isinstance(done.error, PbkvError):
-            raise done.error
-        if done.error is not None:
-            raise PbkvError(f"the recorded setting could not be replayed: {_said(done.error)}")
-        if not done.value.present.complete:
-            return False
-        self._known = done.value
-        self._replayed = 1
-        if self._cache:
-            self._cache.keep_fidelity(done.value)
-        return True
-
-    def _present(self) -> Forecast:
-        assert self._known is not None
-        present = self._known.present
-        found = _lean(Forecast(self._as_recorded, estimates(self._known, present), present))
-        if self._cache:
-            self._cache.keep(self._as_recorded, found)
-        return found
+        return self._grid()
 
     def _replay(self, settings: Sequence[Setting]) -> None:
-        known, recording = self._known, self._recording
-        assert known is not None
+        recording = self._recording
 
-        def work(task: int, progress: Callable[[int], None], stop: Stop) -> Forecast:
-            return _lean(forecast(recording, known, settings[task], stop=stop, progress=progress))
+        def work(task: int, progress: Callable[[int], None], stop: Stop) -> Fidelity | Outcome:
+            if task == _PRESENT:
+                known = fidelity(recording, stop=stop, progress=progress)
+                return replace(known, present=_lean(known.present))
+            return _lean(replay(recording, settings[task], stop=stop, progress=progress))
 
-        began = time.perf_counter()
-        tick = partial(self._tick, began)
-        for done in work_through(range(len(settings)), work, min(self._workers, len(settings)), stop=self._stop, tick=tick):
-            if done.error is not None:
-                self._left -= 1
-                self._found(settings[done.task], None, _said(done.error))
-            elif done.value.outcome.complete:
-                self._left -= 1
+        tasks = [*([_PRESENT] if self._known is None else []), *range(len(settings))]
+        self._left = len(tasks)
+        for done in work_through(tasks, work, min(self._workers, len(tasks)), stop=self._stop, tick=self._tick):
+            self._left -= 1
+            if done.task == _PRESENT:
+                self._took_present(done)
+            elif done.error is not None:
+                self._tell_of(settings[done.task], None, _said(done.error))
+            elif done.value.complete:
                 self._replayed += 1
                 if self._cache:
                     self._cache.keep(settings[done.task], done.value)
                 self._found(settings[done.task], done.value)
 
-    def _found(self, setting: Setting, found: Forecast | None, error: str = "", *, known: bool = False) -> None:
+    def _took_present(self, done: Done) -> None:
+        """Without the recorded setting there is no grid."""
+        if isinstance(done.error, PbkvError):
+            raise done.error
+        if done.error is not None:
+            raise PbkvError(f"the recorded setting could not be replayed: {_said(done.error)}")
+        if not done.value.present.complete or self._stop():
+            return  # stopped within it: its error would look smaller than it is
+        self._replayed += 1
+        if self._cache:
+            self._cache.keep_fidelity(done.value)
+        self._learned(done.value)
+
+    def _learned(self, known: Fidelity) -> None:
+        self._known = known
+        waiting, self._waiting = self._waiting, []
+        if self._as_recorded in self._asked:
+            self._found(self._as_recorded, known.present, known=True)
+        for setting, outcome, from_cache in waiting:
+            self._found(setting, outcome, known=from_cache)
+
+    def _found(self, setting: Setting, outcome: Outcome, *, known: bool = False) -> None:
+        if self._known is None:
+            self._waiting.append((setting, outcome, known))
+        else:
+            self._tell_of(setting, Forecast(setting, estimates(self._known, outcome), outcome), known=known)
+
+    def _tell_of(self, setting: Setting, found: Forecast | None, error: str = "", *, known: bool = False) -> None:
         for n, asked in enumerate(self._asked[setting]):
             self._free += known or n > 0
             cell = self._cells[asked] = GridCell(asked, found and replace(found, setting=asked), error, known or n > 0)
             if self._on_cell:
                 self._on_cell(cell)
 
-    # ---- how long still: all replays of a recording have the same calls -----------------------------------------------------
+    def _tick(self, under_way: list[int]) -> None:
+        """How long still: all replays of a recording have the same calls."""
+        if self._on_pace is None:
+            return
+        part = sum(min(1.0, calls / self._recording.calls) for calls in under_way)
+        worked = self._replayed + part
+        left_s = (self._left - part) * (time.perf_counter() - self._started) / worked if worked > _LEAST_PART else math.nan
+        self._on_pace(Pace(len(self._cells), len(self._settings), self._free, left_s))
 
-    def _tick_first(self, under_way: list[int]) -> None:
-        """The recorded setting is replayed alone, the others will be side by side."""
-        part = self._part(under_way)
-        self._tell((1.0 - part + self._left / self._workers) * (time.perf_counter() - self._started) / part if part > 0.02 else math.nan)
-
-    def _tick(self, began: float, under_way: list[int]) -> None:
-        part = self._part(under_way)
-        worked = self._replayed - 1 + part
-        self._tell((self._left - part) * (time.perf_counter() - began) / worked if worked > 0.02 else math.nan)
-
-    def _part(self, under_way: list[int]) -> float:
-        return sum(min(1.0, calls / self._recording.calls) for calls in under_way)
-
-    def _tell(self, left_s: float) -> None:
-        if self._on_pace:
-            self._on_pace(Pace(len(self._cells), len(self._settings), self._free, max(left_s, 0.0)))
-
-    def _grid(self, *, stopped: bool) -> Grid:
+    def _grid(self) -> Grid:
         cells = tuple(self._cells[setting] for setting in self._settings if setting in self._cells)
         if self._cache:
             self._cache.prune()
+        stopped = self._known is None or len(cells) < len(self._settings)
         return Grid(self._recording, self._settings, self._known, cells, stopped, self._replayed, time.perf_counter() - self._started)
 
 
-def _lean(found: Forecast) -> Forecast:
+def _lean(outcome: Outcome) -> Outcome:
     """Without rows per call: those of a whole grid would not fit into memory."""
-    return replace(found, outcome=replace(found.outcome, calls=found.outcome.calls[:0]))
+    return replace(outcome, calls=outcome.calls[:0])
 
 
 def _said(error: Exception) -> str:

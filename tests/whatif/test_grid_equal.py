@@ -46,7 +46,7 @@ def reads(recording: Recording, base: dict[str, Any], field: str, value: Any) ->
 @pytest.mark.parametrize("prefetch", PREFETCH_MODES)
 @pytest.mark.parametrize(("field", "values"), [
     ("gamma", (0.8, 0.0, 0.3, 1.0)), ("k", (3, 1, 8)), ("host_order", HOST_ORDERS), ("prefetch_budget", (BUDGET, 0, 1 << 20)),
-    ("prefetch", ("off", "conservative", "aggressive")),
+    ("prefetch", ("off", "conservative", "aggressive")), ("predictor", ("markov", "uniform")),
 ])
 def test_what_is_left_out_makes_no_difference(policy: str, prefetch: str, field: str, values: tuple[Any, ...]) -> None:
     base = {"policy": policy, "prefetch": prefetch}
@@ -74,6 +74,8 @@ def test_gamma_is_nothing_at_one_step(policy: str) -> None:
     ({"policy": "lru"}, "prefetch", ("off", "conservative")),
     ({"policy": "he"}, "prefetch_budget", (0, BUDGET)),
     ({"policy": "kvflow_all"}, "host_order", HOST_ORDERS),
+    ({"policy": "he"}, "predictor", ("uniform", "markov")),
+    ({"policy": "lae"}, "predictor", ("uniform", "markov")),
 ])
 def test_what_is_kept_does(base: dict[str, Any], field: str, values: tuple[Any, ...]) -> None:
     """Were everything left out, the tests above would hold as well."""

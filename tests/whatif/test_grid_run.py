@@ -62,7 +62,8 @@ def test_what_comes_to_the_same_is_replayed_once(whole: Grid) -> None:
 
 def test_no_settings_is_the_recorded_one() -> None:
     grid = run_grid(RECORDING, [])
-    assert grid.cells == () and grid.fidelity is not None and len(grid.fidelity.present.calls) == RECORDING.calls and grid.replayed == 1
+    assert grid.cells == () and grid.fidelity is not None and grid.replayed == 1
+    assert grid.fidelity.present.figures["hit"] > 0 and not len(grid.fidelity.present.calls)
 
 
 def test_a_setting_that_fails_is_reported_and_the_rest_goes_on() -> None:
@@ -90,12 +91,14 @@ def test_processes_are_bounded(workers: int) -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_stop_leaves_what_was_found(workers: int, whole: Grid) -> None:
     told: list[GridCell] = []
-    grid = run_grid(RECORDING, SETTINGS, workers=workers, on_cell=told.append, stop=lambda: len(told) >= 2)
-    assert grid.stopped and 2 <= len(grid.cells) < len(SETTINGS)
-    known = {cell.setting: cell for cell in whole.cells}
+    # While the recorded setting is replayed the other process is ahead by a few settings.
+    settings = [*SETTINGS, *(Setting(policy="lae", device_tokens=64 * n) for n in range(700, 730))]
+    grid = run_grid(RECORDING, settings, workers=workers, on_cell=told.append, stop=lambda: len(told) >= 2)
+    assert grid.stopped and 2 <= len(grid.cells) < len(settings)
+    known = {cell.setting: cell.forecast for cell in whole.cells if cell.forecast}
     for cell in grid.cells:
-        other = known[cell.setting]
-        assert cell.forecast is not None and other.forecast is not None and cell.forecast.estimates == other.forecast.estimates
+        assert cell.forecast is not None
+        assert cell.setting not in known or cell.forecast.estimates == known[cell.setting].estimates
 
 
 def test_a_stop_in_the_first_replay_finds_nothing() -> None:
@@ -119,7 +122,7 @@ def test_what_is_known_is_not_replayed(tmp_path: Path, whole: Grid) -> None:
     first = run_grid(RECORDING, SETTINGS[:3], cache=cache)
     assert first.replayed == 4
     more = run_grid(RECORDING, SETTINGS, cache=cache)
-    assert more.replayed == 1 + 3 - 1 and same(more, whole)  # one of the three is the recorded setting
+    assert more.replayed == 3 - 1 and same(more, whole)  # one of the three is the recorded setting
     again = run_grid(RECORDING, SETTINGS, cache=GridCache(tmp_path, RECORDING))
     assert again.replayed == 0 and same(again, whole) and all(cell.known for cell in again.cells)
     assert again.fidelity is not None and whole.fidelity is not None
@@ -148,14 +151,14 @@ def test_a_trained_predictor_counts_with_its_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [
-    b"", b"{", b"[]", b"null", b'{"estimates": 5}', b'{"estimates": {"hit": {"value": 1}}}', pytest.param(b" " * 70_000, id="large"),
+    b"", b"{", b"[]", b"null", b'{"figures": 5}', b'{"figures": {"hit": "x"}}', pytest.param(b" " * 70_000, id="large"),
 ])
 def test_a_file_that_is_no_cell_is_replayed_again(tmp_path: Path, content: bytes) -> None:
     cache, setting = GridCache(tmp_path, RECORDING), plain(Setting(policy="lru"), RECORDING)
     first = run_grid(RECORDING, [setting], cache=cache)
     cache.path(setting).write_bytes(content)
     cache.path(None).write_bytes(content)
-    assert cache.forecast(setting) is None and cache.fidelity() is None
+    assert cache.outcome(setting) is None and cache.fidelity() is None
     again = run_grid(RECORDING, [setting], cache=cache)
     assert again.replayed == 2 and same(first, again)
 
