@@ -137,10 +137,10 @@ class Replayer:
         recorded = workflow.calls[ended].ended if ended != NOWHERE else workflow.start_s
         for n in playing.waiting.get(ended, ()):
             call = workflow.calls[n]
-            place = 2 * call.place if call.place and at == recorded else _UNPLACED
-            self._at(_due(call, at, recorded), place, self._submit, playing, n, _due(call, at, recorded))
-        last = workflow.close_after == LAST and not playing.left
-        if not math.isnan(workflow.closed_s) and (last or (workflow.close_after == ended)):
+            due = _due(call, at, recorded)
+            self._at(due, 2 * call.place if call.place and at == recorded else _UNPLACED, self._submit, playing, n, due)
+        closes = workflow.close_after == ended or (workflow.close_after == LAST and not playing.left)
+        if closes and not math.isnan(workflow.closed_s):
             exact = at == recorded and not math.isnan(workflow.closed_at)
             self._at(workflow.closed_at if exact else at + workflow.closed_s, 0, self.engine.close, workflow.name)
 
