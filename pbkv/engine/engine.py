@@ -52,6 +52,7 @@ class Engine:
         self._writes_back = self._tiered and settings.write_policy == "write_back"
         self.arrivals = 0  # entries into the queue, retracted calls' too
         self._finished: list[Finished] = []
+        self._late: list[tuple[Call, bool]] = []  # results that are taken in after the next step is chosen; True = the call is over
         self.ticked = 0.0  # when idle workflows were looked for last
         self._plant()
 
@@ -99,6 +100,7 @@ class Engine:
 
     def abort(self, request_id: int) -> Finished | None:
         """Take a call out, wherever it is; None = no such call."""
+        self._settle()
         call = self._calls.get(request_id)
         if call is None:
             return None
@@ -185,12 +187,23 @@ class Engine:
         if scheduler.chunked is not None or (scheduler.waiting and not (scheduler.full and calls)):
             batch = scheduler.prefill_batch()
         if batch:
+            self._settle()
             self._prefill(batch)
         elif calls:
             self._decode(until)
         else:
-            return False
+            return self._settle()
         return True
+
+    def _settle(self) -> bool:
+        """Take in the results of the last step, which `overlap` leaves until now; True when there were some."""
+        late, self._late, self.scheduler.leaving = self._late, [], 0
+        for call, over in late:
+            if over:
+                self._finish(call)
+            else:
+                self._checkpoint(call)
+        return bool(late)
 
     def _wait(self, until: float) -> bool:
         """Nothing fits and nothing runs: only copies in flight can change that."""
@@ -237,23 +250,33 @@ class Engine:
 
     def _prefilled(self, call: Call, new: int) -> None:
         complete = self.scheduler.prefilled(call, new)
-        if self._follows:
-            self.follower.checkpoint(call, self.tree)
+        late = complete and self.settings.overlap
+        if late:
+            self._late.append((call, False))
+        else:
+            self._checkpoint(call)
         if not complete:
             return
         if call.first_token < 0:
             call.first_token = self.clock.now
-        if call.generated == call.request.output_tokens:
-            self._finish(call)
-        else:
+        if call.generated < call.request.output_tokens:
             self.scheduler.decoding.join(call)
+        else:
+            self._ends(call)
+
+    def _checkpoint(self, call: Call) -> None:
+        self.scheduler.checkpoint(call)
+        if self._follows:
+            self.follower.checkpoint(call, self.tree)
 
     # ---- decode ------------------------------------------------------------------------------------------------------------
 
     def _decode(self, until: float) -> None:
         scheduler, started = self.scheduler, self.clock.now
-        planned, seconds = self._steps_until(until, self._prefetch(scheduler.decoding.steps_to_end()))
+        planned, seconds = self._steps_until(until, self._prefetch(1 if self._late else scheduler.decoding.steps_to_end()))
         steps = scheduler.make_decode_room(planned)
+        if self._settle() and not steps:
+            return  # what has ended may have given the room
         if not steps:
             self._retract()
             return
@@ -267,7 +290,7 @@ class Engine:
             self.reporter.step_begins("decode", started, self.clock.now, calls, steps * calls)
         for call in scheduler.decoded(steps):
             scheduler.decoding.leave(call)
-            self._finish(call)
+            self._ends(call)
         if self.reporter:
             self.reporter.step_ended()
 
@@ -328,6 +351,13 @@ class Engine:
             self._finished.append(self._over(hopeless, aborted=True))
 
     # ---- the end -----------------------------------------------------------------------------------------------------------
+
+    def _ends(self, call: Call) -> None:
+        if self.settings.overlap:
+            self._late.append((call, True))
+            self.scheduler.leaving += 1
+        else:
+            self._finish(call)
 
     def _finish(self, call: Call) -> None:
         self.scheduler.finish(call)

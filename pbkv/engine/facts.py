@@ -66,5 +66,7 @@ def _build(made: type[Any], prefix: str, facts: Mapping[str, str]) -> Any:
 
 
 def _value(kind: object, text: str) -> Any:
-    """`text` as a field of type `kind`: int, float or text."""
+    """`text` as a field of type `kind`: int, float, bool or text."""
+    if kind is bool:
+        return text in ("True", "1")
     return int(text) if kind is int else float(text) if kind is float else text

@@ -31,6 +31,7 @@ class Scheduler:
         self.decoding = Decoding(settings.page_size)
         self.chunked: Call | None = None  # admitted, not all of its prompt prefilled
         self.full = False  # nothing more is admitted until a call leaves
+        self.leaving = 0  # calls that have ended and whose end is not taken in yet
         self.ratio = FIRST_RATIO
         self.loaded_pages = 0
         self._room = self._reserved = 0
@@ -41,7 +42,7 @@ class Scheduler:
         """The next prefill step: calls and how many new tokens of each, allocated; empty = nothing to prefill (now)."""
         if not self.decoding.calls:
             self.full = False
-        capacity = self.max_running - len(self.decoding.calls)
+        capacity = self.max_running - len(self.decoding.calls) - self.leaving
         if capacity <= 0 and self.chunked is None:
             self.full = True
             return []
@@ -148,13 +149,12 @@ class Scheduler:
         self.device.take(pages)
 
     def prefilled(self, call: Call, new: int) -> bool:
-        """A step has computed `new` more tokens of a call: put them into the tree. True when its prefill is complete."""
+        """A step has computed `new` more tokens of a call; True when its prefill is complete."""
         call.done += new
-        self._insert(call)
         call.generated += call.done == call.fill
         return call.done == call.fill
 
-    def _insert(self, call: Call) -> None:
+    def checkpoint(self, call: Call) -> None:
         """The call's full pages become the tree's, and its lock reaches to their end."""
         total = call.done // self.page_size
         call.node = self.tree.insert(call.node, call.page_ids(call.tree_pages, total), 0, 0, 0, first=call.fresh, lock=True)

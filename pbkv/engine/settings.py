@@ -25,6 +25,8 @@ class EngineSettings:
     timing: Timing = field(default_factory=Linear)
     #: Enters page ids of the event log, nothing else.
     seed: int = 0
+    #: SGLang's overlap: a step is chosen before the results of the one before are taken in, so that what it cached and freed comes too late.
+    overlap: bool = False
 
     def __post_init__(self) -> None:
         check_sizes(self.page_size, self.device_tokens, self.host_tokens)

@@ -14,6 +14,7 @@ def server_facts(runtime: "Runtime", scheduler: Any) -> dict[str, str]:
     facts: dict[str, object] = {
         "page_size": cache.page_size, "device_tokens": int(cache.token_to_kv_pool_allocator.size),
         "host_tokens": 0 if controller is None else int(controller.mem_pool_host.size), "timing": "measured",
+        "overlap": int(bool(getattr(scheduler, "enable_overlap", False))),
         "timing.bytes_per_token": runtime.bytes_per_token, "timing.link_bytes_per_s": runtime.config.link_bytes_per_s,
     }
     if controller is not None:

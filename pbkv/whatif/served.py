@@ -54,6 +54,11 @@ class SteppedEngine(Engine):
     def _prefill_end(self, started: float, compute: float) -> float:
         return self._after(started, 1) or super()._prefill_end(started, compute)
 
+    def _prefetch(self, steps: int) -> int:
+        """A server decides in every step; taking several at once would miss what becomes possible in between."""
+        decided = super()._prefetch(steps)
+        return 1 if self._tiered and self.knobs["prefetch"] != "off" else decided
+
     def _decode_s(self, steps: int) -> float:
         end = self._after(self.clock.now, steps)
         return super()._decode_s(steps) if end is None else end - self.clock.now

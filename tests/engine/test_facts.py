@@ -24,11 +24,13 @@ presets = st.sampled_from([preset("qwen3-14b@h100"), preset("qwen3-32b@h200", 4)
 @given(
     st.integers(1, 1024), st.integers(2048, 1 << 30), st.integers(0, 1 << 30), st.sampled_from(["write_through", "write_back"]),
     st.integers(1, 65_536), st.integers(1024, 1 << 20), st.floats(0.01, 1), st.one_of(linear, presets), st.integers(-5, 5),
+    st.booleans(),
 )
 def test_settings_read_back_exactly(
     page: int, device: int, host: int, policy: str, running: int, chunk: int, shared: float, timing: Linear | Roofline, seed: int,
+    overlap: bool,
 ) -> None:
-    made = EngineSettings(page, device, host, policy, running, chunk, shared, timing, seed)  # type: ignore[arg-type]
+    made = EngineSettings(page, device, host, policy, running, chunk, shared, timing, seed, overlap)  # type: ignore[arg-type]
     assert settings_of(engine_facts(made)) == made
 
 

@@ -31,7 +31,9 @@ def prefill(made: Scheduler) -> list[tuple[int, int]]:
     """One prefill step: (call, new tokens); calls whose prompt is through decode from now on."""
     batch = made.prefill_batch()
     for each, new in batch:
-        if made.prefilled(each, new):
+        complete = made.prefilled(each, new)
+        made.checkpoint(each)
+        if complete:
             made.decoding.join(each)
     check_tree(made.tree)
     return [(each.request.id, new) for each, new in batch]
