@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pbkv.engine.reporter import SETTINGS_S
@@ -34,7 +35,7 @@ class Sampler:
         self._last_ns = time.monotonic_ns()
         self._chosen: deque[Chosen | None] = deque()  # of the newest turns, None = idle
         self._next_sample = self._next_snapshot = self._next_settings = 0.0
-        self._snapshot: Iterator[Any] = iter(())
+        self._snapshot: Iterator[Any] | None = None
 
     def step(self, scheduler: Any, batch: Any) -> None:
         """Write this step's batch and what is due of samples and snapshots."""
@@ -88,16 +89,20 @@ class Sampler:
         runtime = self._runtime
         telemetry = runtime.telemetry
         assert telemetry is not None
-        if now >= self._next_snapshot:
+        # One is finished before the next begins, or a large tree would never be told to its end.
+        if self._snapshot is None:
+            if now < self._next_snapshot:
+                return
             self._next_snapshot = now + runtime.knobs.number("score_snapshot_s")
             self._snapshot = iter(list(runtime.core._node_arena.values()))
-        for _ in range(SNAPSHOT_CHUNK):
-            node = next(self._snapshot, None)
-            if node is None:
-                return
+        nodes = list(islice(self._snapshot, SNAPSHOT_CHUNK))
+        if len(nodes) < SNAPSHOT_CHUNK:
+            self._snapshot = None
+        for node in nodes:
             if node is not runtime.core.root_node and node.id in runtime.core._node_arena:
                 record = record_of(node)
                 telemetry.node_score(record, snapshot=True, workflow=runtime.event_id(record.last_workflow))
+
 
 
 def _chosen(batch: Any) -> Chosen:

@@ -65,8 +65,8 @@ class LoadBacks:
         return self._runtime.evict(tokens)
 
     def load(self, record: NodeRecord) -> bool:
-        """Queue the load; SGLang locks the path until its ack."""
-        return bool(self._cache.load_back(record.node_id))
+        """Queue the load; SGLang locks the path until its ack. Making room for it may have taken it from the host."""
+        return self.load_tokens(record) > 0 and bool(self._cache.load_back(record.node_id))
 
 
 def _growth(req: Any, page_size: int) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from pbkv.engine.facts import settings_of
+from pbkv.sglang import occupancy
 from tests.sglang_cache.harness import Bench
 from tests.sglang_cache.test_calls import A, identity, names, request, rows
 
@@ -76,3 +77,16 @@ def test_a_snapshot_names_pages_and_workflows(bench: Bench) -> None:
     told = names(bench)
     (call,), snapshot = rows(bench, "call"), [row for row in rows(bench, "node_score") if row["snapshot"]]
     assert [(row["page"], told[row["workflow"]]) for row in snapshot] == [(call["end_page"], "w")]
+
+
+def test_a_snapshot_is_told_to_its_end_before_the_next_begins(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(occupancy, "SNAPSHOT_CHUNK", 4)
+    for n in range(10):
+        req = request(bench, [n * 100 + i for i in range(8)], custom=identity(workflow=f"w{n}"))
+        bench.runtime.calls.checkpoint(req)
+        bench.runtime.calls.finish(req)
+    for _ in range(3):
+        bench.runtime.sampler._next_snapshot = 0.0  # due again at once
+        bench.runtime.after_plan(SCHEDULER, None)
+    ids = [row["node"] for row in rows(bench, "node_score") if row["snapshot"]]
+    assert len(ids) == len(set(ids)) == 10

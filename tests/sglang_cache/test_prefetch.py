@@ -73,6 +73,17 @@ def test_what_a_live_workflow_will_read_comes_back_with_its_bytes() -> None:
     bench.close()
 
 
+def test_what_left_the_host_while_room_was_made_is_not_loaded() -> None:
+    bench = bench_with()
+    bench.call("w", "a", A)
+    demote(bench, A)
+    (record,) = bench.records(A)
+    assert bench.runtime.loads.load_tokens(record) == len(A)
+    bench.cache.evict_host(len(A))
+    assert not bench.runtime.loads.load(record)
+    assert not bench.runtime.guard.fault
+
+
 def test_a_load_brings_its_evicted_ancestors() -> None:
     bench = bench_with()
     longer = [*A, *range(9000, 9040)]
