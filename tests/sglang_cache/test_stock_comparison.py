@@ -36,9 +36,9 @@ def test_three_times_lru_is_the_same_hits_call_for_call(share: float) -> None:
     assert rust == python == ours
 
 
-def test_closed_sessions_go_first_in_both(share: float = 0.3) -> None:
+def test_closed_sessions_go_first_in_both() -> None:
     """lae is SGLang's session radix cache in what it knows, so their rates lie close; neither is plain lru."""
-    lru, session, lae = (found(name, share) for name in ("SGLang lru, Python core", "SGLang session radix cache", "pbkv lae"))
+    lru, session, lae = (found(name, 0.3) for name in ("SGLang lru, Python core", "SGLang session radix cache", "pbkv lae"))
     assert session.hits != lru.hits
     assert abs(session.hit - lae.hit) < 3
 
