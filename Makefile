@@ -2,11 +2,12 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 ARGS ?=
+SECONDS ?= 1800
 
-.PHONY: help install demo test lint bench clean
+.PHONY: help install demo test lint bench same-answers rank-agreement soak clean
 
 help:
-	@echo "make install | demo [ARGS=...] | test [ARGS=...] | lint | bench [ARGS=...] | clean"
+	@echo "make install | demo [ARGS=...] | test [ARGS=...] | lint | bench [ARGS=...] | same-answers | rank-agreement | soak [SECONDS=...] | clean"
 
 install:
 	@scripts/install
@@ -24,6 +25,15 @@ lint: install
 
 bench: install
 	$(PY) -m tests.benchmarks $(ARGS)
+
+same-answers: install
+	$(PY) -m tests.server.answers $(ARGS)
+
+rank-agreement: install
+	$(PY) -m tests.server.ranks $(ARGS)
+
+soak: install
+	$(PY) -m tests.server.soak --seconds $(SECONDS) $(ARGS)
 
 clean:
 	rm -rf .venv build dist *.egg-info .pbkv

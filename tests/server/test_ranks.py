@@ -1,32 +1,54 @@
-"""Two tensor-parallel ranks decide the same: SGLang's own consensus checker ends the server at the first difference."""
+"""Ranks of one server. Tensor parallel ones decide the same: SGLang's own consensus checker ends the server at the first difference.
+Data parallel ones decide apart: each has its own cache, all follow the same knobs, and each has its own event stream.
+"""
 
-import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.server.test_same_answers import play, workload
+from pbkv.control.client import ControlClient
+from tests.server.mixed import mixed, play
+from tests.server.ranks import agree, two_ranks
+from tests.server.test_same_answers import play as play_calls
+from tests.server.test_same_answers import workload
 from tests.support.server import Events, running_server, wait_for
 
 pytestmark = pytest.mark.server
 
 
 def test_two_ranks_agree_through_load_knobs_and_retirement(tiny_model: Path) -> None:
-    checker = {"SGLANG_ENABLE_RANK_CONSENSUS_CHECKER": "1"}
-    with running_server(tiny_model, config={"server": "tp2"}, max_total_tokens=3072, hicache_ratio=4, tp=2, env=checker) as server:
-        events = Events(server.state()["events"])
-        play(server, workload(seed=1, workflows=5, turns=4))
-        change = {"if_version": 1, "changes": {"gamma": 0.5, "policy": "lae", "retire_idle_s": 1}, "actor": "test"}
-        assert server.call("PATCH", "/pbkv/knobs", change).status_code == 200
-        lanes = [threading.Thread(target=play, args=(server, workload(20 + n, 2, 3, context=200))) for n in range(3)]
-        for lane in lanes:
-            lane.start()
-        for lane in lanes:
-            lane.join()
-        wait_for(lambda: server.state()["workflows"] == 0)
-        seen = events.drain()
-        events.close()
+    with two_ranks(tiny_model) as server:
+        told = agree(server, mixed(5, 70), seed=5, every=6)
+        assert told.turned >= 8, "every policy has been in force"
+        assert told.gaps == 0
+        assert told.aborted > 0
+        assert {"eviction", "prefetch", "workflow", "knob"} <= set(told.events)
+
+
+def test_replicas_cache_apart_and_follow_the_same_knobs(tiny_model: Path) -> None:
+    """Two data-parallel replicas; SGLang deals requests out in turn."""
+    options: dict[str, Any] = {"max_total_tokens": 3072, "hicache_ratio": 4, "extra": ("--dp", "2")}
+    with running_server(tiny_model, config={"server": "dp2"}, env={"SGLANG_CPU_OMP_THREADS_BIND": "0|1"}, **options) as server:
+        client = ControlClient(server.url, actor="test")
+        state = server.state()
+        streams = [Events(events) for events, _ in state["streams"]]
+        assert len(streams) == 2
+        calls = workload(seed=3, workflows=4, turns=3)
+        before = play_calls(server, calls)
+        result = client.set({"policy": "first_use", "gamma": 0.5}, reason="both")
+        assert play_calls(server, calls) == before
+        play(server, mixed(6, 20))
+        rows = [events.drain().rows for events in streams]
+        for own in rows:
+            assert {(k["version"], k["sched_step"] > 0) for k in own["knob"]} == {(result["version"], True)}
+            assert len(own["call"]) >= len(calls) // 2
+            assert sum(e["tokens"] for e in own["eviction"]) > 0
+        assert server.state()["counts"]["calls"] - state["counts"]["calls"] == sum(len(own["call"]) for own in rows)
+        assert [events.ranks for events in streams] == [{0}, {1}]
+        assert all(events.gaps == 0 for events in streams)
+        for events in streams:
+            events.close()
+        wait_for(lambda: server.call("POST", "/flush_cache").status_code == 200)
+        assert server.state()["leaves"] == 0
         assert server.alive()
-        assert "Rank consensus checker is enabled" in server.log()
-        assert seen.gaps == 0
-        assert {"eviction", "prefetch", "workflow", "knob"} <= set(seen.counts())

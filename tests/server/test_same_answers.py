@@ -3,12 +3,18 @@
 import random
 import threading
 import time
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pbkv.events.schema import PREFETCH_RESULTS
-from tests.support.server import Events, Server
+from pbkv.events.schema import CALL_STATUS, PREFETCH_RESULTS, WORKFLOW_EVENTS
+from pbkv.eviction.catalog import POLICIES
+from tests.server.answers import compare, plugin_server
+from tests.server.mixed import mixed
+from tests.server.mixed import play as play_mixed
+from tests.support.server import Events, Server, wait_for
 
 pytestmark = pytest.mark.server
 
@@ -50,17 +56,36 @@ def test_outputs_equal_stock(plugin: Server, stock: Server) -> None:
     assert len(seen.rows["call"]) == len(calls)
 
 
-@pytest.mark.parametrize("policy", ["lru", "lae"])
-def test_outputs_equal_under_other_policies(plugin: Server, stock: Server, policy: str) -> None:
-    version = plugin.call("GET", "/pbkv/knobs").json()["version"]
-    set_policy = {"if_version": version, "changes": {"policy": policy}, "actor": "test"}
-    assert plugin.call("PATCH", "/pbkv/knobs", set_policy).status_code == 200
-    calls = workload(seed=2, workflows=4, turns=3)
-    try:
-        assert play(plugin, calls) == play(stock, calls)
-    finally:
-        back = {"if_version": version + 1, "changes": {"policy": "he"}, "actor": "test"}
-        assert plugin.call("PATCH", "/pbkv/knobs", back).status_code == 200
+STEPS = mixed(4, 60)
+
+
+@pytest.fixture(scope="module")
+def wanted(stock: Server) -> list[Any]:
+    """The stock server's answers."""
+    return play_mixed(stock, STEPS)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_mixed_requests_are_answered_alike_at_every_policy(plugin: Server, wanted: list[Any], policy: str) -> None:
+    proof = compare(plugin, STEPS, wanted, policy)
+    assert proof.sound, proof
+    assert proof.aborted > 0
+    assert plugin.state()["fault"] is None
+
+
+def test_prefetches_were_made_and_read_meanwhile(plugin: Server) -> None:
+    """Over the policies above; at some of them what is loaded goes first and is seldom read."""
+    assert plugin.state()["counts"]["prefetches_issued"] > 20
+
+
+@pytest.mark.parametrize(("page", "write"), [(1, "write_back"), (64, "write_through_selective")])
+def test_other_pages_and_write_policies_answer_alike(tiny_model: Path, wanted: list[Any], page: int, write: str) -> None:
+    with plugin_server(tiny_model, page, write) as server:
+        for policy in ("he", "first_use"):
+            proof = compare(server, STEPS, wanted, policy)
+            assert proof.same, (policy, proof)
+            assert write != "write_back" or proof.host_hit_tokens  # selectively, little of 60 requests is backed up
+        assert server.alive()
 
 
 def test_concurrent_load_leaves_a_sound_cache(plugin: Server, stock: Server) -> None:
@@ -80,3 +105,34 @@ def test_concurrent_load_leaves_a_sound_cache(plugin: Server, stock: Server) -> 
         assert plugin.alive()
         time.sleep(0.2)
     assert "leak" not in plugin.log().lower().replace("memory_leak", "")
+
+
+def test_a_call_aborted_while_it_waits_is_told(plugin: Server) -> None:
+    """More long calls than may run at once, and all of them aborted: those in the queue never had KV to release."""
+    events = Events(plugin.state()["events"])
+    before = plugin.state()["counts"]["calls"]
+    prompts = [[n] * 400 for n in range(14)]
+    lanes = [
+        threading.Thread(target=lambda p=p: plugin.call("POST", "/generate", {
+            "input_ids": p, "sampling_params": {
+                "max_new_tokens": 2000, "temperature": 0, "ignore_eos": True,
+                "custom_params": {"pbkv": {"workflow": "gone", "agent": f"a{p[0]}", "final": True}},
+            },
+        })) for p in prompts
+    ]
+    for lane in lanes:
+        lane.start()
+    wait_for(lambda: plugin.call("GET", "/v1/loads").json()["loads"][0]["num_waiting_reqs"] >= 2)
+    plugin.call("POST", "/abort_request", {"rid": "", "abort_all": True})
+    for lane in lanes:
+        lane.join()
+    seen = events.drain()
+    events.close()
+    calls = seen.rows["call"]
+    assert len(calls) == len(prompts) == plugin.state()["counts"]["calls"] - before
+    assert {CALL_STATUS[c["status"]] for c in calls} == {"aborted"}
+    waiting = [c for c in calls if not c["pages"]]
+    assert len(waiting) >= 2
+    assert all(c["attributed"] and c["queue_ms"] > 0 and c["output_tokens"] == 0 for c in waiting)
+    kinds = Counter(WORKFLOW_EVENTS[w["event"]] for w in seen.rows["workflow"])
+    assert kinds["start"] == kinds["retire"], "each was the last of its workflow"

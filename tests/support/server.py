@@ -128,6 +128,8 @@ class Events:
         self._socket.subscribe(TOPIC)
         self._last = 0
         self.gaps = 0
+        self.ranks: set[int] = set()
+        self.totals: Counter[str] = Counter()
         self.rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
         assert self._socket.poll(10_000), "no heartbeat from the event stream"
 
@@ -143,6 +145,7 @@ class Events:
                 continue
             self.gaps += bool(self._last) and message.header.seq != self._last + 1
             self._last = message.header.seq
+            self.ranks.add(message.header.rank)
             for kind, table in message.tables.items():
                 names = table.dtype.names or ()
                 step = message.header.step
@@ -150,6 +153,11 @@ class Events:
 
     def counts(self) -> Counter[str]:
         return Counter({kind: len(rows) for kind, rows in self.rows.items()})
+
+    def tally(self) -> None:
+        """Count what was taken in and forget it, for a stream that goes on for long."""
+        self.totals += self.counts()
+        self.rows.clear()
 
     def close(self) -> None:
         self._socket.close()
