@@ -25,7 +25,7 @@ class EngineSettings:
     timing: Timing = field(default_factory=Linear)
     #: Enters page ids of the event log, nothing else.
     seed: int = 0
-    #: SGLang's overlap: a step is chosen before the results of the one before are taken in, so that what it cached and freed comes too late.
+    #: SGLang's overlap: a step is chosen before the results of the one before are taken in: what that cached and freed comes too late.
     overlap: bool = False
 
     def __post_init__(self) -> None:

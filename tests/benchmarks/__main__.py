@@ -5,7 +5,7 @@ import sys
 
 BENCHMARKS = (
     "bench_writer", "bench_evict", "bench_stock", "bench_scores", "bench_predict", "bench_scheduler_predict",
-    "bench_engine", "bench_replay", "bench_grid", "bench_whatif_honesty", "bench_ingest",
+    "bench_engine", "bench_replay", "bench_grid", "bench_whatif_honesty", "bench_whatif_server", "bench_ingest",
     "bench_screen", "bench_store", "bench_lake", "bench_faults",
 )
 

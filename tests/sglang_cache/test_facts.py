@@ -54,6 +54,12 @@ def test_the_server_is_told_once_and_reads_back(bench: Bench) -> None:
     assert (settings.page_size, settings.device_tokens, settings.max_running, settings.chunk_tokens) == (4, 256, 48, 128)
 
 
+@pytest.mark.parametrize("overlap", [True, False, None])
+def test_whether_steps_overlap_is_told(bench: Bench, overlap: bool | None) -> None:
+    more = {} if overlap is None else {"enable_overlap": overlap}
+    assert settings_of(dict(facts(bench, SimpleNamespace(**vars(SCHEDULER), **more)))).overlap == bool(overlap)
+
+
 @pytest.mark.parametrize("chunked", [None, 0])
 def test_without_chunks_a_step_takes_as_much_as_it_may(bench: Bench, chunked: int | None) -> None:
     found = dict(facts(bench, SimpleNamespace(**vars(SCHEDULER), chunked_prefill_size=chunked, max_prefill_tokens=512)))
