@@ -37,7 +37,7 @@ def step_ends(query: Query, window: Window) -> np.ndarray:
     # A row of the embedded engine may cover several decode steps.
     steps = np.where(columns["mode"] == DECODE, columns["tokens"] // np.maximum(1, columns["requests"]), 1)
     steps = np.maximum(1, steps).astype(int)
-    left = np.concatenate([np.arange(n - 1, -1, -1) for n in steps])
+    left = np.repeat(np.cumsum(steps), steps) - 1 - np.arange(int(steps.sum()))
     return np.sort(np.repeat(at, steps) - left * np.repeat(took / steps, steps))
 
 

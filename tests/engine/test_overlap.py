@@ -106,3 +106,11 @@ def test_accounts_balance_after_every_step(shape: dict[str, Any], policy: str) -
     same = played(engine(policy, **prefetch, **sizes, overlap=True), workflows=40)
     without = played(engine(policy, **prefetch, **sizes), workflows=40)
     assert late.summary() == same.summary() != without.summary()
+
+
+def test_short_memory_retracts_and_still_serves_everything() -> None:
+    made = checked(engine(page_size=1, device_tokens=560, max_running=16, overlap=True))
+    result = played(made, concurrency=16)
+    assert result.retractions > 0
+    assert (result.calls["ended"] >= result.calls["first_token"]).all()
+    assert result.calls["output"].min() >= 1
