@@ -66,7 +66,8 @@ _REACH = """
 SELECT min(seq) AS first, max(seq) AS last, max(t) AS last_t, min(t) AS first_t, count(*) AS calls
 FROM raw.call WHERE src = $src AND t > $start AND t <= $end"""
 _EARLIEST = "SELECT min(seq) AS seq FROM (SELECT min(seq) AS seq FROM raw.batch WHERE src = $src UNION ALL " \
-    "SELECT min(seq) FROM raw.call WHERE src = $src UNION ALL SELECT min(seq) FROM raw.name WHERE src = $src AND seq > 0)"
+    "SELECT min(seq) FROM raw.call WHERE src = $src UNION ALL SELECT min(seq) FROM raw.setting WHERE src = $src UNION ALL " \
+    "SELECT min(seq) FROM raw.name WHERE src = $src AND seq > 0)"
 _TIMED = ("call", "batch", "workflow", "knob", "occupancy")
 _LAST = "SELECT max(seq) AS seq FROM (" + " UNION ALL ".join(
     f"SELECT max(seq) AS seq FROM raw.{table} WHERE src = $src AND t <= $end" for table in _TIMED

@@ -174,6 +174,18 @@ def test_what_the_server_is_may_be_told_later(run: Run, tmp_path: Path) -> None:
     assert not any("did not record" in loss or "knobs" in loss for loss in recording.losses)
 
 
+def test_a_server_that_says_what_it_is_before_it_serves_is_read_from_there(run: Run, tmp_path: Path) -> None:
+    """A server tells once it is up; names and steps come with the first call, messages later."""
+    with duckdb.connect(str(run.store(tmp_path / "up.duckdb"))) as db:
+        for table in ("call", "batch", "name", "page", "workflow", "prediction", "node_score", "eviction", "prefetch", "occupancy"):
+            db.execute(f"UPDATE raw.{table} SET seq = seq + 5 WHERE seq > 0")
+    with opened(tmp_path / "up.duckdb") as query:
+        assert find_span(query, Window()).whole
+        recording = read_log(query)
+    assert recording.engine.max_running == 8
+    assert recording.losses == ()
+
+
 # ---- what is missing ---------------------------------------------------------------------------------------------------------
 
 
