@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from pbkv.whatif.logcalls import LogCall, Paths, read_calls
@@ -52,8 +53,8 @@ def read_nodes(query: Query, span: Span, at: int, snapshot_s: float) -> list[War
 
 def warm_nodes(rows: Sequence[WarmRow], trie: PageTrie) -> tuple[WarmNode, ...]:
     """Nodes below each other by their pages; those whose pages the log does not know are left out."""
-    paths = [(path, row) for row in rows if (path := trie.path(row.page))]
-    paths.sort(key=lambda each: len(each[0]))
+    told = [(path, row) for row in rows if (path := trie.path(row.page))]
+    paths = sorted([*told, *_forks(told)], key=lambda each: len(each[0]))
     places: dict[int, int] = {}
     made: list[WarmNode] = []
     for path, row in paths:
@@ -65,6 +66,30 @@ def warm_nodes(rows: Sequence[WarmRow], trie: PageTrie) -> tuple[WarmNode, ...]:
         anonymous = not row.live and not row.retired
         made.append(WarmNode(parent, path[start:], on_device, on_host, row.last_access, bool(row.retired), anonymous, row.hits))
     return tuple(made)
+
+
+def _forks(told: Sequence[tuple[Path, WarmRow]]) -> list[tuple[Path, WarmRow]]:
+    """Nodes that were not told of: what is above a cached node is cached, and where two paths part a node ends. Without them two children
+    of one node would begin with the same page.
+    """
+    ends, after, forks = {path[-1] for path, _ in told}, dict[int, int](), set[int]()
+    for path, _ in told:
+        forks.update(page for page, below in pairwise(path) if after.setdefault(page, below) != below)
+    forks -= ends
+    made: dict[int, tuple[Path, WarmRow]] = {}
+    for path, row in told:
+        for depth, page in enumerate(path, 1):
+            if page in forks:
+                made[page] = path[:depth], _joined(made[page][1], row) if page in made else row
+    return list(made.values())
+
+
+def _joined(one: WarmRow, other: WarmRow) -> WarmRow:
+    """What is known of a node from two below it."""
+    return WarmRow(
+        one.page, one.tokens, one.tier | other.tier, max(one.live, other.live), min(one.retired, other.retired),
+        max(one.last_access, other.last_access), one.hits + other.hits,
+    )
 
 
 def _above(path: Path, places: dict[int, int]) -> tuple[int, int]:

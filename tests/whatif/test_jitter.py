@@ -144,6 +144,23 @@ def test_nodes_hang_below_each_other_by_their_pages() -> None:
     assert warm_nodes([*rows, rows[0]], made) == nodes, "told of twice"
 
 
+def test_where_paths_part_a_node_ends_though_the_snapshot_did_not_tell_of_it() -> None:
+    made = trie((1, 0), (2, 1), (3, 2), (4, 3), (5, 2))
+    nodes = warm_nodes([WarmRow(4, 32, 1, 1, 0, 9, 2), WarmRow(5, 16, 2, 0, 1, 4, 1)], made)
+    assert [(node.parent, len(node.pages), node.on_device, node.on_host, node.last_access, node.retired, node.hits) for node in nodes] == [
+        (NOWHERE, 2, True, True, 9, False, 3), (0, 1, False, True, 4, True, 1), (0, 2, True, False, 9, False, 2),
+    ]
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=30), st.sets(st.integers(0, 29), min_size=1))
+def test_children_of_a_node_begin_with_different_pages(parents: list[int], told: set[int]) -> None:
+    made = trie(*((n + 1, parent % (n + 1)) for n, parent in enumerate(parents)))
+    nodes = warm_nodes([WarmRow(n + 1, 16, 1 + n % 3, 1, 0, n, 1) for n in told if n < len(parents)], made)
+    begins = [(node.parent, node.pages[0]) for node in nodes]
+    assert len(set(begins)) == len(begins) and all(node.parent < place for place, node in enumerate(nodes))
+    assert {made.number(n + 1) for n in told if n < len(parents)} <= {node.pages[-1] for node in nodes}
+
+
 # ---- predictions -------------------------------------------------------------------------------------------------------------
 
 
