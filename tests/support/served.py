@@ -63,10 +63,7 @@ def served(model: Path, db: Path, *, knobs: Mapping[str, Value] | None = None, l
     with running_server(model, config=config, **{**SHAPE, "max_running_requests": lanes, **shape}) as server:
         state = server.state()
         with CollectorProcess([(state["events"], state["replay"])], db) as collector:
-            running = Served(server, collector, lanes)
-            yield running
-            # To a collector that came after the server's start it is told again within a minute what the server is.
-            eventually(lambda: running.stored("SELECT count(*) AS n FROM raw.setting"), "the server says what it is")
+            yield Served(server, collector, lanes)
             collector.stop()
 
 
