@@ -197,13 +197,15 @@ class Engine:
 
     def _settle(self) -> bool:
         """Take in the results of the last step, which `overlap` leaves until now; True when there were some."""
+        if not self._late:
+            return False
         late, self._late, self.scheduler.leaving = self._late, [], 0
         for call, over in late:
             if over:
                 self._finish(call)
             else:
                 self._checkpoint(call)
-        return bool(late)
+        return True
 
     def _wait(self, until: float) -> bool:
         """Nothing fits and nothing runs: only copies in flight can change that."""
