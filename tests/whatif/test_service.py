@@ -104,7 +104,7 @@ def test_the_recording_is_read_once(tmp_path: Path) -> None:
         first = ask(forecaster, "ana", LRU).done()
         again = ask(forecaster, "bob", LRU, GAMMA).done()
         assert again.found[0].estimates == first.found[0].estimates
-        assert log.read_text() == "600 4000\n"
+        assert log.read_text() == "600 1000\n"
         ask(forecaster, "ana", LRU, span_s=60).done()
         assert log.read_text().splitlines()[1].startswith("60 ")
 
@@ -201,7 +201,7 @@ def test_cells_of_a_grid_are_kept_in_a_folder(tmp_path: Path) -> None:
         answers.append(heard.done())
         forecaster.close()
     assert answers[0].found == answers[1].found and len(answers[0].found) == 4
-    assert len(list((tmp_path / "cells").glob("*.json"))) == 5  # the fidelity too
+    assert len(list((tmp_path / "cells").glob("*.json"))) == 4
 
 
 def test_a_withdrawn_grid_stops_and_the_next_one_runs() -> None:
