@@ -26,8 +26,8 @@ from tests.server.mixed import mixed, play
 from tests.server.turning import Turner
 from tests.support.server import Events, Server, running_server, wait_for
 
-#: Growth of a process over the second half that is called a leak, MB.
-MOST_GROWTH = 30.0
+#: Growth of a process over the second half that is called a leak, MB. The names of some 70,000 pages in 15 minutes take 20 MB.
+MOST_GROWTH = 40.0
 POOL, RATIO, PAGE = 6144, 3, 64
 LANES = 6
 PERIOD_S = 5.0
