@@ -5,10 +5,11 @@
 
 import argparse
 import json
+import sys
 import uuid
 from typing import Any
 
-from openai import OpenAI
+from openai import APIConnectionError, OpenAI
 
 RULES = "You are one of three reviewers of a change to a parser. Read the change and what the others said before you. " * 4
 CHANGE = "def parse(line): return line.strip().split(',') if line else None"
@@ -38,4 +39,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except APIConnectionError:
+        sys.exit("no server answers at --url; start one with: pbkv serve --embedded")
