@@ -21,6 +21,7 @@ from collector.reader import Reader
 from collector.store import Store
 from collector.token import load_or_create, reader_token, state_dir
 from pbkv.errors import PbkvError, Unreachable, UsageError
+from pbkv.events.schema import SCHEMA_VERSION
 from tests.collector.statements import ALLOWED, REFUSED
 from tests.support.collector import eventually
 from tests.support.stream import fill
@@ -231,7 +232,7 @@ def test_an_unknown_action_and_an_upload_are_refused(server: FlightReads):
 def test_status(live: Reader, recorded: Reader):
     assert live.status()["rows"] == recorded.status()["rows"]
     status = recorded.status()
-    assert (status["live"], status["schema_version"], status["gaps"], status["lost"]) == (False, 1, 0, 0)
+    assert (status["live"], status["schema_version"], status["gaps"], status["lost"]) == (False, SCHEMA_VERSION, 0, 0)
     assert status["sources"][0]["server"] == "synthetic-0"
     json.dumps(status)
 
